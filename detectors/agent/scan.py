@@ -98,7 +98,8 @@ def _of_file(path: str, settings: AgentSettings) -> _Report:
     """Returns the report of a log from any machine. The devices of that node are not known, so all addresses
     count. Raises OSError, or _NoKernelLogError."""
     lines, count, is_known = [], 0, False
-    rules = KernelRules(Catalogues.load(settings.catalogue).user)
+    catalogues = Catalogues.load(settings.catalogue)
+    rules = KernelRules(catalogues.user)
     with _opened(path) as file:
         for line, has_form in read_saved(file):
             count += 1
@@ -111,7 +112,7 @@ def _of_file(path: str, settings: AgentSettings) -> _Report:
     if not is_known:
         raise _NoKernelLogError(
             f"none of its {count} lines looks like one of a kernel log: expected what dmesg, journalctl -k "
-            "or /dev/kmsg have printed"
+            "or /dev/kmsg have printed" + "".join(f"; a bad row: {one}" for one in catalogues.problems)
         )
     state = SourceState(Source.KMSG, CoverageState.COVERED, records=count)
     return _report(lines, HostFacts(), settings, [state])

@@ -65,9 +65,11 @@ class TorchSave:
                 f"{len(names)} files, and their names do not show whether a file is missing; {HINT}"
             )
         elif _PART.search(names[0]):
+            is_alone = step_of(folder.path.name) != step
+            hint = f"if the file is the whole checkpoint, name it step-{step}.pt" if is_alone else HINT
             raise DamagedError(
                 f"{names[0]!a:.80} has the name of a part, and no name shows whether other parts "
-                f"are missing; {HINT}"
+                f"are missing; {hint}"
             )
         return Verdict(complete=True, bytes=sum(archive_bytes(folder, name) for name in names))
 
@@ -104,7 +106,7 @@ def _check_count(matches: list[re.Match[str]]) -> None:
     stems = {(match["before"], match["count"], match["after"]) for match in matches}
     if len(stems) > 1:
         raise DamagedError(
-            f"files of {len(stems)} names, and the names do not show whether a file is missing; {HINT}"
+            f"its files have {len(stems)} names, which do not show whether a file is missing; {HINT}"
         )
     before, count_digits, _ = stems.pop()
     if _PART.search(_RANK.sub("", before)):

@@ -12,7 +12,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -24,6 +24,7 @@ from detectors.commands.exit_status import Exit
 from detectors.text.answers import Answer
 from recover.checkpoints import READERS
 from recover.checkpoints.annotation import REPAIR_EXPECTED, LocationError, parse, parse_repair
+from recover.checkpoints.entries import step_of_file
 from recover.checkpoints.folder import why
 from recover.checkpoints.generic import Generic
 from recover.checkpoints.marker_template import MARKER_EXPECTED, Template, TemplateError, parse_marker
@@ -154,8 +155,8 @@ class CheckpointsAnswer(Answer, frozen=True, kw_only=True, tag="CheckpointScan")
     ignored: Annotated[
         list[str],
         Meta(
-            description="names in the directory that look like names of checkpoints, and in which Rekindle "
-            "finds no step"
+            description="names in the directory that look like names of checkpoints, but show no step, or "
+            "belong to another format"
         ),
     ]
 
@@ -333,7 +334,7 @@ def _print_notes(options: argparse.Namespace, result: ScanResult, lines: list[st
     if not result.checkpoints:
         print(_no_names(options.marker))
     if result.ignored:
-        print(_not_considered(result.ignored, options.marker))
+        print("\n".join(_not_considered(result.ignored, options)))
     if result.chosen is None and any(found.reason == NO_KNOWN_FORMAT for found in result.checkpoints):
         print(_NO_FORMAT)
     if result.digests:
@@ -346,9 +347,22 @@ def _print_notes(options: argparse.Namespace, result: ScanResult, lines: list[st
         print(line)
 
 
-def _not_considered(names: Sequence[str], marker: Template | None) -> str:
-    named = marker is not None and marker.entry
-    why = "the marker requires other names" if named else "Rekindle finds no step in the name"
+def _not_considered(names: Sequence[str], options: argparse.Namespace) -> Iterator[str]:
+    """Yields one line for each reason for which names are ignored."""
+    if options.marker is not None and options.marker.entry:
+        yield _ignored("the marker requires other names", names)
+        return
+    stems = {
+        name: name.rpartition(".")[0] if name.endswith((".pt", ".pth", ".ckpt")) else name for name in names
+    }
+    others = [name for name in names if step_of_file(stems[name]) is not None]
+    if others:
+        yield _ignored(f"the format is not {options.format or 'known'}", others)
+    if len(others) < len(names):
+        yield _ignored("Rekindle finds no step in the name", [name for name in names if name not in others])
+
+
+def _ignored(why: str, names: Sequence[str]) -> str:
     shown = ", ".join(f"{name!a:.120}" for name in names[:_IGNORED_MAX])
     more = f" and {len(names) - _IGNORED_MAX} more" if len(names) > _IGNORED_MAX else ""
     return f"Not considered, because {why}: {shown}{more}."

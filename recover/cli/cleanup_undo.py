@@ -143,7 +143,7 @@ def _unfinished(recovery: Recovery, gang: Gang | None) -> Unfinished:
     if gang is not None and _was_stopped_by(gang, name):
         return Unfinished(
             f"{ref} was stopped for a restart and is not started yet" + _said(status),
-            f"if you remove Rekindle all the same, start the job yourself: {started_by(ref)}",
+            f"if you remove Rekindle nevertheless, start the job yourself afterwards: {started_by(ref)}",
             blocks=True,
         )
     words = f"{ref} is being recovered, in phase {status.phase}" + _said(status)

@@ -49,11 +49,10 @@ _LOOK_S = 0.2
 _TOLD_MAX = 10
 _MEANS = (
     "During the pause Rekindle stops no job, cordons and taints no node, begins no step of a repair, and "
-    "uses no spare. It says what it would do."
+    "uses a spare only for a job that it has already stopped. It says what it would do."
 )
 _AFTERWARDS = (
-    "Rekindle restarts jobs that are down, and acts on a fault of a node that occurs again or is still "
-    "present."
+    "Rekindle restarts jobs that are down, and acts on a fault of a node that occurs again or continues."
 )
 
 Where = Annotated[
@@ -144,8 +143,8 @@ def _resume(namespace: Where = "", dry_run: DryRun = False, *, access: Access) -
         writer.say(f"Rekindle is resumed. {_AFTERWARDS}")
         if told:
             print(
-                "Rekindle saw these faults before the pause ended, and does not act on them. If one of these "
-                "nodes is broken, cordon the node:"
+                "Rekindle saw these faults before the pause ended, and does not act on them unless they "
+                "occur again or continue. If one of these nodes is broken, cordon the node:"
             )
         for line in told[:_TOLD_MAX]:
             print(f"  - {line}")

@@ -154,7 +154,8 @@ def _saves(reading: Reading) -> Iterator[str]:
         yield (
             "  No line shows when a checkpoint is complete. This matters if a GPU of the job is degraded and "
             "still works: Rekindle then cannot wait for the next checkpoint, and waits "
-            f"{duration(Timing().checkpoint_grace_s)} (timing.checkpoint_grace_s) before it moves the job."
+            f"{duration(Timing().checkpoint_grace_s)} (timing.checkpoint_grace_s) before it moves the job. "
+            "A line such as 'Saved checkpoint to /ckpt/step-40 for step 40' shows it."
         )
 
 

@@ -48,7 +48,7 @@ def seen(case: Case) -> Iterator[Finding]:
                 what=f"agents do not read the source {SOURCES[source]} on {_of(group.names, nodes)}",
                 where=Place(f"NodeHealth {group.names[0]}", f"status.coverage[{source}]", group.why),
                 means=UNSEEN[source],
-                fix=f"kubectl describe nodehealth {group.names[0]}",
+                fix="rekindle doctor  # names the setting by which the agents read the source",
             )
 
 

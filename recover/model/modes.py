@@ -80,6 +80,11 @@ class InForce(msgspec.Struct, frozen=True):
         return self.since.get(min(self.mode, Mode.RECOVER), _ALWAYS)
 
     @property
+    def would_act_since(self) -> datetime:
+        """The same, as it is without the present pause: a pause makes no old evidence count."""
+        return self.acting_since if self.paused is None else self.since.get(Mode.RECOVER, _ALWAYS)
+
+    @property
     def because(self) -> str:
         """Text for the end of a sentence about an action that would be taken; empty if nothing lowers the
         mode."""

@@ -16,8 +16,9 @@ from recover.model.pause import PAUSE, Pause
 __all__ = ["PauseNews"]
 
 _MEANS = (
-    "Rekindle stops no job, cordons and taints no node, begins no step of a repair, and uses no spare. It "
-    "still starts jobs that it stopped before the pause. `rekindle resume` ends the pause"
+    "Rekindle stops no job, cordons and taints no node, and begins no step of a repair. It still "
+    "starts jobs that it stopped before the pause, and may use spares for these. `rekindle resume` ends the "
+    "pause"
 )
 _RESUMED = (
     "The pause has ended. Rekindle restarts jobs that are down, and acts on each fault of a node that occurs "

@@ -151,8 +151,8 @@ def paused(pause: Pause | None) -> tuple[Line, ...]:
 def _loud(pause: Pause) -> str:
     words = pause.words().replace("is paused", "IS PAUSED", 1)
     return (
-        f"{words}. Rekindle stops no job, cordons and taints no node, begins no step of a repair, and uses "
-        "no spare."
+        f"{words}. Rekindle stops no job, cordons and taints no node, begins no step of a repair, and uses a "
+        "spare only for a job that it has already stopped."
     )
 
 

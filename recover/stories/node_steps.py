@@ -103,8 +103,8 @@ def acted_on_again(incident: Incident, node: str) -> str:
         e.origin is Origin.KERNEL for e in incident.status.evidence if e.node == node
     )
     acts = (
-        f"the kernel of {node} reports {codes} again. Rekindle then acts at once, or within ten minutes if "
-        "less than 10 s have passed since the previous report"
+        f"the kernel log of {node} shows {codes} again. If that line comes less than 10 s after the line "
+        "before, Rekindle may learn of it up to ten minutes later"
         if is_a_line
         else "the fault occurs again or continues, as an agent reports within ten minutes"
     )

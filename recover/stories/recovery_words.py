@@ -39,7 +39,7 @@ PHASE_WORDS: dict[Phase, tuple[str, Tone]] = {
         Tone.WAITING,
     ),
     Phase.SUCCEEDED: ("the job was recovered", Tone.GOOD),
-    Phase.ESCALATED: ("the recovery of the job stopped, and needs a person", Tone.BAD),
+    Phase.ESCALATED: ("the recovery of the job ended, and a person must act", Tone.BAD),
     Phase.FAILED: ("the recovery of the job ended early, without proof that the job trains again", Tone.BAD),
     Phase.BLOCKED: ("the recovery of the job is blocked", Tone.BAD),
 }
@@ -77,7 +77,8 @@ def headline(recovery: Recovery, ranks: Ranks, now: datetime) -> Line:
         )
     why = f" ({status.reason})" if tone is Tone.BAD and status.reason else ""
     at = f": it continued at step {status.resumed_step}" if status.resumed_step is not None else ""
-    return Line(f"{after}{words}{why} {ago(since, now)}{at}.", tone)
+    what, comma, then = words.partition(",")
+    return Line(f"{after}{what} {ago(since, now)}{comma}{then}{why}{at}.", tone)
 
 
 def _message(status: RecoveryStatus) -> str:
@@ -214,9 +215,7 @@ def _steps(status: RecoveryStatus) -> Iterable[Line]:
         )
         yield Line(f"the first step after the resume was {status.resumed_step}{before}", Tone.GOOD)
     if status.lost_steps is not None:
-        cost = (
-            f", {status.lost_gpu_s:.0f} GPU-seconds without progress" if status.lost_gpu_s is not None else ""
-        )
+        cost = f", and {status.lost_gpu_s:.0f} GPU-seconds in all" if status.lost_gpu_s is not None else ""
         yield Line(f"lost {counted(status.lost_steps, 'step')}{cost}")
 
 

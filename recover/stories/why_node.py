@@ -420,7 +420,7 @@ def _for_its_state(node: Node, health: NodeHealth | None, now: datetime) -> Comm
     if node.quarantine is not None:
         first = "after the repair, " if is_broken or not node.ready else ""
         undo = undone_by(name, node.quarantine)
-        return Command(undo, f"{first}to end the quarantine: the node takes pods again")
+        return Command(undo, f"{first}to end the quarantine: Rekindle then removes its taint, too")
     if not node.ready:
         return Command(f"kubectl describe node {name}", "to see since when the node is NotReady")
     if node.unschedulable:

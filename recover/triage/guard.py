@@ -134,7 +134,7 @@ class Guard(msgspec.Struct, frozen=True):
         """Decides whether Rekindle may quarantine the node. Budgets count nodes that leave service: a node
         that only takes fewer pods (PreferNoSchedule) uses no budget."""
         mode = in_force_on(self.world, node)
-        if seen_at < mode.acting_since:
+        if seen_at < mode.would_act_since:
             return _stale(seen_at, mode)
         if mode.mode is Mode.OBSERVE:
             return _only_told(mode, f"would quarantine {node.name}")
@@ -190,7 +190,7 @@ class Guard(msgspec.Struct, frozen=True):
             return touch
         # A gang that has failed before or during a pause, and is still down, is restarted after the pause.
         mode = in_force_for(self.world, gang, heeds_pause=not affected.dead)
-        if seen_at < mode.acting_since and not _is_younger(affected.born_at, mode):
+        if seen_at < mode.would_act_since and not _is_younger(affected.born_at, mode):
             return _stale(seen_at, mode)
         if isinstance(touch, Denied):
             return touch
@@ -207,7 +207,9 @@ class Guard(msgspec.Struct, frozen=True):
                 )
                 return Denied(Reason.NO_CAPACITY, f"{where}, {free.words}")
         if not affected.dead and gang.done_ranks and not may_recreate(gang.annotations):
-            ended = f"Rekindle could not start {gang.ref} again, because ranks {gang.done_ranks} have ended"
+            ended = (
+                f"Rekindle could not start {gang.ref} again, because ranks {gang.done_ranks} have completed"
+            )
             return Denied(Reason.RANKS_ENDED, f"{ended}. The other ranks continue")
         return self._within_attempts(gang)
 
@@ -249,7 +251,7 @@ def _is_down_by_us(world: World, affected: AffectedGang) -> bool:
 def _is_younger(born_at: datetime | None, mode: InForce) -> bool:
     """Whether the failure is younger than the mode. A pod that was created since the mode was enabled has
     failed since then, whatever its node's clock says. Kubernetes writes whole seconds."""
-    return born_at is not None and born_at >= mode.acting_since.replace(microsecond=0)
+    return born_at is not None and born_at >= mode.would_act_since.replace(microsecond=0)
 
 
 def may_touch(world: World, gang: Gang, now: datetime, *, heeds_pause: bool = True) -> Verdict:
@@ -332,9 +334,10 @@ def _only_told(mode: InForce, would: str) -> Denied:
 def _stale(seen_at: datetime, mode: InForce) -> Denied:
     """Refuses to act on what was seen before the mode was raised, in the cluster, a node pool or a namespace,
     or before a pause ended."""
-    began = f"mode {min(mode.mode, Mode.RECOVER)} was enabled at {mode.acting_since:%Y-%m-%d %H:%M:%S} UTC"
-    if mode.paused is None and mode.resumed is not None and mode.acting_since == mode.resumed:
-        began = f"the pause ended at {mode.resumed:%Y-%m-%d %H:%M:%S} UTC"
+    since, name = mode.would_act_since, Mode.RECOVER if mode.paused else min(mode.mode, Mode.RECOVER)
+    began = f"mode {name} was enabled at {since:%Y-%m-%d %H:%M:%S} UTC"
+    if mode.resumed is not None and since == mode.resumed:
+        began = f"the pause ended at {since:%Y-%m-%d %H:%M:%S} UTC"
     return Denied(
         Reason.STALE_EVIDENCE, f"Rekindle saw the fault at {seen_at:%Y-%m-%d %H:%M:%S} UTC, before {began}"
     )

@@ -316,8 +316,9 @@ _SENTENCES = [
     "`{pci}` is the PCI address of a part of the node (`0000:3b:00.0`), `{number}` and `{hex}` are",
     "numbers, `{device}` is a name of the kernel (`sda1`), `{host}` is the name or address of a host,",
     "`{word}` is any text without a space, and `{rest}` is any text to the end of the line. Each line",
-    "of your rows begins with the same words as a line below. If your row has a severity above `info`,",
-    "its lines need at least 16 fixed characters before the first `{word}` or `{rest}`.",
+    "of your rows begins with the same words as a line of the same table below. If your row has a",
+    "severity above `info`, or the field `repeated`, its lines need at least 16 fixed characters before",
+    "the first `{word}` or `{rest}`.",
 ]
 _HOW = {
     "gpu_health": [

@@ -106,7 +106,7 @@ def leads(seen: Installation) -> Iterator[Finding]:
         yield Finding(
             name="leader-is-no-pod",
             severity=Severity.RISKS,
-            what=f"{holder} leads, and no pod of the release has that name",
+            what=f"the leader {holder} is no pod of the release",
             where=Place(place, "spec.holderIdentity", holder),
             means="a controller outside this release decides, with other settings",
             fix=f"kubectl -n {seen.namespace} get leases -o yaml  # and end the process that renews the "

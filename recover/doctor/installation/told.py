@@ -216,7 +216,7 @@ def _verdict(report: InstallationReport) -> Line:
     if not report.findings:
         seen = " in what you may read" if report.not_made else ""
         good = Tone.WAITING if report.not_made else Tone.GOOD
-        return Line(f"{report.little_known}Everything that was checked works{seen}; {report.checks}.", good)
+        return Line(f"{report.little_known}No problem was found{seen}: {report.checks}.", good)
     found = [
         f"{counted(fails, 'thing does', 'things do')} not work" if fails else "",
         f"{counted(risks, 'thing')} may fail or stay unnoticed" if risks else "",

@@ -195,7 +195,7 @@ def test_a_source_that_250_agents_cannot_read_is_one_finding() -> None:
 
     (finding,) = (one for one in findings if one.name == "blind")
     assert names(finding.what, SOURCES[Source.NVML], 250, "n0", "n1", "n10", "n100", 246)
-    assert finding.fix == "kubectl describe nodehealth n0"
+    assert finding.fix == "rekindle doctor  # names the setting by which the agents read the source"
 
 
 def test_nodes_without_an_agent_are_counted() -> None:

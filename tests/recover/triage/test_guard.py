@@ -11,10 +11,14 @@ from detectors.wire.contract import Fault, Severity
 from recover.api import Phase, PhaseTime
 from recover.api.reasons import Reason
 from recover.model import PodPhase
+from recover.model.modes import Mode, Modes, begun, changed
+from recover.model.pause import Pause
+from recover.policy.faults import QuarantineLevel
+from recover.policy.settings import Settings
 from recover.recovery.advance import advance
-from recover.triage.guard import Denied, may_touch
+from recover.triage.guard import Denied, Guard, may_touch
 from tests.acting import advanced, only_recovery, recovering
-from tests.builders import Worlds, cluster, gang
+from tests.builders import NOW, Worlds, cluster, gang
 from tests.facts import names
 
 
@@ -184,3 +188,19 @@ def test_the_nodes_of_a_pool_stay_in_service_beyond_its_share() -> None:
     assert decision.reasons() == [Reason.BUDGET_EXHAUSTED]
     said = " ".join(r.message for incident in decision.incidents for r in incident.status.actions)
     assert names(said, 1, 5, "h100")
+
+
+def test_a_fault_from_before_the_mode_is_stale_also_in_a_pause() -> None:
+    world = cluster(nodes=3).finding(on="n1").world()
+    raised = changed(begun(Mode.OBSERVE, NOW - timedelta(hours=2)), Mode.RECOVER, NOW - timedelta(minutes=1))
+    seen_at, reasons = NOW - timedelta(minutes=10), []
+    for pause in (None, Pause(since=NOW, reason="new switches")):
+        told = msgspec.structs.replace(world, modes=Modes(raised, paused=pause))
+        verdict = Guard.of(told, [], Settings(), NOW).may_quarantine(
+            told.nodes["n1"], "i", seen_at, QuarantineLevel.CORDON
+        )
+        assert isinstance(verdict, Denied)
+        assert names(verdict.message, f"{NOW - timedelta(minutes=1):%H:%M:%S}")
+        reasons.append(verdict.reason)
+
+    assert reasons == [Reason.STALE_EVIDENCE] * 2
