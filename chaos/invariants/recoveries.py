@@ -26,6 +26,8 @@ from recover.k8s.kinds import PODS, RECOVERIES
 
 __all__ = ["EndsOffClosedNodes", "OneRecoveryAtATime"]
 
+_AGAIN_MAX = 5
+"""Number of uncounted starts after which the gang may stay where it is."""
 _BOUND = timedelta(seconds=15)
 """Least age of a rank that the controller must have seen on its node."""
 
@@ -47,7 +49,7 @@ class OneRecoveryAtATime(Check):
 
 class EndsOffClosedNodes(Check):
     """A recovery does not succeed while a rank is on a node that was quarantined before the rank was created,
-    and whose fault is known and open, until the limit of such starts is reached.
+    and whose fault is known and open, unless the gang has been placed again several times.
 
     Harm if missed: the scheduler, whose view of the nodes is late, puts a rank on the dead GPU that the gang
     has just left, and the recovery is reported as a success.
@@ -57,8 +59,8 @@ class EndsOffClosedNodes(Check):
         old, new = write.old, write.new
         if write.resource != RECOVERIES or old is None or new is None or phase(new) != "Succeeded":
             return
-        status, limit = new["status"], self.facts.settings.placement.again_starts_max
-        is_over = status.get("reason") == "JobCompleted" or len(status.get("uncounted", ())) >= limit
+        status = new["status"]
+        is_over = status.get("reason") == "JobCompleted" or len(status.get("uncounted", ())) >= _AGAIN_MAX
         if not is_active(old) or is_over:
             return
         for pod in self.facts.store.objects(PODS):
@@ -66,10 +68,8 @@ class EndsOffClosedNodes(Check):
                 yield from self._on_closed_node(pod, write.at)
 
     def _on_closed_node(self, pod: Object, at: datetime) -> Iterator[str]:
-        node, created = (
-            self.facts.node(node_of(pod)),
-            datetime.fromisoformat(pod["metadata"]["creationTimestamp"]),
-        )
+        node = self.facts.node(node_of(pod))
+        created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
         if node is None or not (is_closed(node) and is_cordoned(node)) or created > at - _BOUND:
             return
         taken = note(node)

@@ -139,7 +139,10 @@ def _unread(reading: Reading) -> Iterator[str]:
 def _saves(reading: Reading) -> Iterator[str]:
     saves = reading.answer.saves
     if not saves:
-        yield "Checkpoints: no line is about a checkpoint."
+        yield (
+            "Checkpoints: Rekindle recognises no line about a checkpoint. A line such as 'Saved checkpoint "
+            "to /ckpt/step-40 for step 40' shows one."
+        )
         return
     numbers = [
         f"step {save.step}" if save.step is not None else f"an unknown step in line {save.line}"

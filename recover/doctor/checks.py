@@ -13,6 +13,7 @@ from recover.doctor import (
     progress,
     retries,
     saves,
+    torchrun,
 )
 from recover.doctor.case import Case, Check, Part
 
@@ -87,6 +88,7 @@ CHECKS: tuple[Check[Case], ...] = (
         "a training that fails ends its container with another status than 0",
         exit_statuses.kept,
     ),
+    Check("torchrun", "torchrun connects all pods of the job", torchrun.rendezvous),
     Check("elastic", "the job needs all of its ranks", pod_templates.elastic),
     Check("fields", "metadata has no misspelt field", permission.misspelt),
     Check("hang-limit", "a pause of a healthy training does not count as a hang", progress.hang_limit),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from recover.doctor.case import Case, Finding, Severity
+from recover.k8s.kinds import JOBSETS
 from recover.k8s.pod_specs import Variable
 from recover.policy.consent import OptIn, opt_in
 from recover.snapshot.manifests import STANDARD_INPUT
@@ -46,6 +47,7 @@ def read_by_ranks(case: Case) -> Iterator[Finding]:
     unless = (
         "; if your cluster has the policy rekindle-environment, which this command cannot see, the policy "
         "adds it to the pods"
+        + (" if the namespace or the pod template has the consent" if gang.ref.kind == JOBSETS.kind else "")
     )
     blind = [(one, called) for one, names in containers_without_environment(gang).items() for called in names]
     bodies = [gang.templates[one].containers for one, _ in blind]
@@ -63,7 +65,7 @@ def read_by_ranks(case: Case) -> Iterator[Finding]:
             )
         ),
         means=f"{'this container does' if is_single else 'these containers do'} not learn from which "
-        "checkpoint to resume, and Rekindle cannot work around known issues there by variables; nobody can "
+        "checkpoint to resume, and Rekindle can give it no variables for a known issue; nobody can "
         f"add an envFrom to a {gang.ref.kind} after its creation"
         + ("; a container that does not train needs no envFrom" if may_be_helper else ""),
         fix=("" if gang.ref.name else "metadata.name: NAME instead of generateName, then ")

@@ -9,6 +9,7 @@ node that was already cordoned: it is started once more although it makes steps.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
@@ -29,6 +30,12 @@ __all__ = ["has_run", "pause_s", "placed_again", "placed_past_cordon"]
 AT_ONCE_S = 120.0
 """Time after its start within which a failed program cannot have waited for a peer: a timeout takes
 minutes."""
+
+
+PAST_CORDON_MAX = 5
+"""Number of starts in a row after which a rank on a cordoned node stays there. With the growing pauses they
+take five minutes, and the scheduler has long seen the cordon: the template itself puts the rank there, for
+example by `nodeName`."""
 
 
 def has_run(ctx: Context) -> bool:
@@ -61,7 +68,7 @@ def placed_past_cordon(ctx: Context) -> Step | None:
     if not ctx.has("resumed") or ctx.gang.suspended or ctx.world.modes.paused is not None:
         return None
     late = [pod for pod in ctx.living() if _was_closed_before(ctx.world.nodes.get(pod.node), pod)]
-    if not late or _is_last_start(ctx):
+    if not late or _is_last_start(ctx) or _in_a_row(ctx.status) >= PAST_CORDON_MAX:
         return None
     closed, broken = closed_to(ctx.world, ctx.gang), proven(ctx.world, ctx.now)
     bad = next((pod for pod in late if pod.node in closed and pod.node in broken), None)
@@ -77,6 +84,12 @@ def _was_closed_before(node: Node | None, pod: Pod) -> bool:
     if node is None or node.quarantine is None or pod.created is None:
         return False
     return pod.created >= node.quarantine.at.replace(microsecond=0)
+
+
+def _in_a_row(status: RecoveryStatus) -> int:
+    """Returns how many attempts right before this one do not count."""
+    before = itertools.takewhile(status.uncounted.__contains__, range(status.attempt - 1, 0, -1))
+    return sum(1 for _ in before)
 
 
 def _is_last_start(ctx: Context) -> bool:

@@ -156,6 +156,8 @@ def _not_done(decisions: Iterable[DecisionRecord], now: datetime, wide: bool) ->
         first = group[0]
         who = some((one.target for one in group), 4)
         meaning = why_not_taken(first.reason, first.message)[-1:]
+        if meaning and first.action == Act.RESTART_GANG:  # a job may have Incidents that it has left behind
+            meaning = (f"Incident {first.incident}: {meaning[0]}",)
         row = (first.action, who, first.reason, ago(first.at, now), *(meaning or ("",)))
         yield (*row, first.incident) if wide else row
 

@@ -231,8 +231,8 @@ def _node_verdict(
     past = answers(node)
     if codes and past and all(past[-1].covers(f, now) for f in current if f.id not in left_out):
         return Line(
-            f"A person or a repair ended the quarantine of the node at {past[-1].at:%Y-%m-%d %H:%M:%S} UTC. "
-            f"Rekindle does not act on older evidence ({codes}).",
+            "A person (by kubectl or rekindle) or a repair ended the quarantine of the node at "
+            f"{past[-1].at:%Y-%m-%d %H:%M:%S} UTC. Rekindle does not act on older evidence ({codes}).",
             Tone.WAITING,
         )
     if codes:

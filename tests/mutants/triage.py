@@ -71,7 +71,7 @@ _GUARD = of(
     (
         "old evidence cordons",
         "        if seen_at < mode.would_act_since:\n",
-        "        if seen_at > mode.acting_since:\n",
+        "        if seen_at > mode.would_act_since:\n",
         "the promotion to recover cordons for what was seen before, and nothing after",
     ),
     (

@@ -24,9 +24,10 @@ hang of the job, and no step can prove that a recovery succeeded.
 - Counts *within an epoch* begin again with each epoch. From such counts Rekindle notices a hang and sees
   that the job trains again, but Rekindle does not know from which step the job resumed. Let the job also
   print the step of the run, and set the annotation `rekindle.dev/step-template` for that line.
-- If this page does not list a framework, Rekindle reads lines with words such as `step 12/100`, alone or
-  with a value of the training, such as the loss, in the same line. If such a line contains other words,
-  Rekindle takes the number for a step only after it has risen three times by the same amount.
+- If this page does not list a framework, Rekindle reads lines with `step` or `iteration` and a number, such
+  as `step 12/100`, alone or with a value of the training, such as the loss, in the same line. If such a line
+  contains other words, Rekindle takes the number for a step only after it has risen three times by the same
+  amount.
 - If such a line has `epoch 3` before the step, the step is a count within an epoch. `'epoch': 0.25` does
   not have this effect.
 - If this page does not list a progress bar of tqdm, Rekindle reads the bar only if it shows a loss. The

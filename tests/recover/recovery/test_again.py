@@ -14,6 +14,7 @@ from recover.api import Phase, RecoveryStatus
 from recover.api.reasons import Reason
 from recover.model import Container, Mark, PodPhase, Quarantine
 from recover.model.pause import Pause
+from recover.recovery.again import PAST_CORDON_MAX
 from tests.acting import (
     acts,
     advanced,
@@ -259,6 +260,21 @@ def test_it_is_not_reported_as_trained_again_while_the_pause_before_the_next_sta
     wait_s = look(world).requeue_after_s
     assert wait_s == 10
     assert step(world.later(wait_s)) == ["recovery-stopping"]
+
+
+def test_a_rank_that_its_template_puts_on_a_cordoned_node_is_left_there_after_some_starts() -> None:
+    world = started_on_a_cordoned_node()
+    for _ in range(PAST_CORDON_MAX):
+        assert "recovery-stopping" in step(world)
+        started(world.later(1000))
+        start_pods(world.later(1000))
+    step(world)
+    first_step(world, 101)
+
+    step(world)
+
+    assert status(world).phase is Phase.SUCCEEDED
+    assert len(status(world).uncounted) == PAST_CORDON_MAX
 
 
 @pytest.mark.parametrize("why", ["cordoned later", "fault ended", "person uncordoned it", "paused"])

@@ -115,7 +115,7 @@ def test_what_was_not_done_is_shown_with_its_meaning() -> None:
     ((act, target, reason, since, meaning),) = rows(shown, "ACTION")
     assert (act, target, reason) == ("restart-gang", "Job team/llm", "NotOptedIn")
     assert not missing(since, "3 min")
-    assert meaning == EXPLANATIONS[Reason.NOT_OPTED_IN].meaning
+    assert not missing(meaning, "node-3-device-lost-1a2b", EXPLANATIONS[Reason.NOT_OPTED_IN].meaning)
 
 
 def test_a_closed_incident_is_not_shown() -> None:
