@@ -42,7 +42,6 @@ ALL: tuple[type[Check], ...] = (
     writers.ObserveModeOnlyObserves,
     pauses.NothingBeginsWhilePaused,
     recoveries.OneRecoveryAtATime,
-    recoveries.EndsOffClosedNodes,
     consent.HeldJobsAreLeft,
     consent.UndoneIsNotRepeated,
     # Reports about faults.

@@ -406,8 +406,8 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
     uncounted: Annotated[
         list[int],
         Meta(
-            description="Attempts in which not all ranks ran at the same time. No limit includes these "
-            "attempts.",
+            description="Attempts that no limit includes: not all ranks ran at the same time, or Rekindle "
+            "placed the ranks again.",
             max_length=128,
             extra=NEWEST,
         ),

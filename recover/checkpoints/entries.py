@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from heapq import nsmallest
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -33,7 +34,9 @@ _STEP_NAME = re.compile(
 )
 _STEP_IN_FILE_NAME = re.compile(r"(?:[\w.=+-]*[-_])?step=(\d{1,15})(?:[-_][\w.=+-]*)?", re.ASCII)
 """Names of Lightning's files: `epoch=3-step=40`, `llm-step=40-loss=0.32`."""
-_SEEMS_NAMED = re.compile(r"(?:step|iter|ckpt|checkpoint|epoch).*\d", re.ASCII | re.I)
+_SEEMS_NAMED = re.compile(r"step|iter|ckpt|checkpoint|epoch", re.I)
+_DIGIT = re.compile(r"[0-9]")
+IGNORED_MAX = 100
 _ENDINGS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".pdparams")
 """Endings of files that a training loads."""
 _PLAIN_NAME = re.compile(r"[\w.=+-]{1,200}", re.ASCII)
@@ -87,11 +90,11 @@ def entries_of(folder: Folder, readers: Sequence[Recogniser], template: Template
 
 def ignored(folder: Folder, entries: Sequence[Entry]) -> tuple[str, ...]:
     """Returns the names in the folder that people may take for checkpoints, and that are no entries, such as
-    `gpt-step-40.pt`."""
+    `gpt-step-40.pt`: the first `IGNORED_MAX` of them."""
     known = {name for entry in entries for name in (entry.name, *entry.files)}
     names = [*folder.folders, *(name for name in folder.files if name.endswith(_ENDINGS))]
     plain = (name for name in names if name not in known and _PLAIN_NAME.fullmatch(name))
-    return tuple(sorted(name for name in plain if _SEEMS_NAMED.search(name)))
+    return tuple(nsmallest(IGNORED_MAX, (n for n in plain if _SEEMS_NAMED.search(n) and _DIGIT.search(n))))
 
 
 def _directories(folder: Folder, readers: Sequence[Recogniser]) -> list[Entry]:

@@ -176,8 +176,9 @@ def _entries(folder: Folder, readers: Sequence[Reader], template: Template | Non
         raise ScanError(f"{folder.path}: {_OUT_OF_TIME}") from error
     if not entries and template is None and any(reader.recognises(folder) for reader in readers):
         raise ScanError(
-            f"{folder.path}: this directory has files of a checkpoint, and Rekindle finds no step in their "
-            f"names{_such_as(folder)}; expected the directory that contains step-40/, step-40.pt and so on"
+            f"{folder.path}: this directory has files of a checkpoint, and Rekindle cannot read a step from "
+            f"their names{_such_as(folder)}; expected the directory that contains step-40/, step-40.pt and "
+            "so on"
         )
     return entries
 

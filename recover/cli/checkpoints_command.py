@@ -12,7 +12,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -24,7 +24,6 @@ from detectors.commands.exit_status import Exit
 from detectors.text.answers import Answer
 from recover.checkpoints import READERS
 from recover.checkpoints.annotation import REPAIR_EXPECTED, LocationError, parse, parse_repair
-from recover.checkpoints.entries import step_of_file
 from recover.checkpoints.folder import why
 from recover.checkpoints.generic import Generic
 from recover.checkpoints.marker_template import MARKER_EXPECTED, Template, TemplateError, parse_marker
@@ -155,8 +154,8 @@ class CheckpointsAnswer(Answer, frozen=True, kw_only=True, tag="CheckpointScan")
     ignored: Annotated[
         list[str],
         Meta(
-            description="names in the directory that look like names of checkpoints, but show no step, or "
-            "belong to another format"
+            description="names in the directory that look like names of checkpoints, and that Rekindle does "
+            "not take for checkpoints; at most 100"
         ),
     ]
 
@@ -334,7 +333,7 @@ def _print_notes(options: argparse.Namespace, result: ScanResult, lines: list[st
     if not result.checkpoints:
         print(_no_names(options.marker))
     if result.ignored:
-        print("\n".join(_not_considered(result.ignored, options)))
+        print(_not_considered(result.ignored, options.marker))
     if result.chosen is None and any(found.reason == NO_KNOWN_FORMAT for found in result.checkpoints):
         print(_NO_FORMAT)
     if result.digests:
@@ -347,25 +346,12 @@ def _print_notes(options: argparse.Namespace, result: ScanResult, lines: list[st
         print(line)
 
 
-def _not_considered(names: Sequence[str], options: argparse.Namespace) -> Iterator[str]:
-    """Yields one line for each reason for which names are ignored."""
-    if options.marker is not None and options.marker.entry:
-        yield _ignored("the marker requires other names", names)
-        return
-    stems = {
-        name: name.rpartition(".")[0] if name.endswith((".pt", ".pth", ".ckpt")) else name for name in names
-    }
-    others = [name for name in names if step_of_file(stems[name]) is not None]
-    if others:
-        yield _ignored(f"the format is not {options.format or 'known'}", others)
-    if len(others) < len(names):
-        yield _ignored("Rekindle finds no step in the name", [name for name in names if name not in others])
-
-
-def _ignored(why: str, names: Sequence[str]) -> str:
+def _not_considered(names: Sequence[str], marker: Template | None) -> str:
+    is_named = marker is not None and marker.entry
+    expected = "the marker requires" if is_named else "Rekindle expects for this format"
     shown = ", ".join(f"{name!a:.120}" for name in names[:_IGNORED_MAX])
-    more = f" and {len(names) - _IGNORED_MAX} more" if len(names) > _IGNORED_MAX else ""
-    return f"Not considered, because {why}: {shown}{more}."
+    more = " and more" if len(names) > _IGNORED_MAX else ""
+    return f"Not considered, because these names do not have the form that {expected}: {shown}{more}."
 
 
 def _no_names(marker: Template | None) -> str:

@@ -30,6 +30,7 @@ from recover.policy.faults import QuarantineLevel, quarantine_level
 
 __all__ = [
     "degraded",
+    "fatal_findings",
     "incidents_by_node",
     "is_proof",
     "open_findings",
@@ -38,6 +39,8 @@ __all__ = [
     "suspected",
 ]
 
+_FATAL = 4
+"""Strength of a fatal proof."""
 _DEGRADED = 2
 """Strength of a finding that shows a degraded device."""
 
@@ -76,7 +79,7 @@ def strength(finding: Finding) -> int:
     """Returns how much an open finding demands by its class and severity. From strong to weak: a fatal proof,
     a proof, a degraded device, a fatal finding of a class without actions, any other finding."""
     if is_proof(finding):
-        return 4 if finding.severity is Severity.FATAL else 3
+        return _FATAL if finding.severity is Severity.FATAL else 3
     if quarantine_level(finding.fault, finding.severity) is not QuarantineLevel.NONE:
         return _DEGRADED
     return 1 if finding.severity is Severity.FATAL else 0
@@ -132,6 +135,13 @@ def _apart(world: World, told: dict[str, str]) -> dict[str, str]:
     nodes = (world.nodes.get(name) for name in told)
     accelerated = sum(1 for node in nodes if node is not None and node.is_accelerated)
     return {} if accelerated == world.accelerated() else told
+
+
+def fatal_findings(world: World, node: Node, health: NodeHealth, now: datetime) -> list[Finding]:
+    """Returns the node's fatal proofs."""
+    about = [incident for incident in world.incidents.values() if incident.spec.node == node.name]
+    found = open_findings(node, health, answers(node, about), now)
+    return [finding for finding in found if strength(finding) == _FATAL]
 
 
 def _worst(world: World, now: datetime) -> Iterable[tuple[str, Finding]]:

@@ -1,32 +1,32 @@
 """Checks the scripts in the containers' commands for what hides the exit status of a failed training. Pure.
 
-Only the end of a script is read: the status of the last command is the status of the container.
+The status of the last command is the status of the container.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from recover.doctor.case import Case, Finding, Severity
-from recover.workloads.as_written import Container
+from recover.doctor.scripts import Command, Script, read, starts
 
 __all__ = ["kept"]
 
-_SHELLS = re.compile(r"(?:.*/)?(?:ba|da|k|z)?sh")
-_IGNORED = re.compile(r"\|\|\s*(?:true|:|exit\s+0)$")
-_TO_TEE = re.compile(r"(?<!\|)\|&?\s*tee\b[^|;&\n]*$")
-_GOOD_END = re.compile(r"(?:^|[;\n])\s*exit\s+0$")
-_ENDS_AT_ERROR = re.compile(r"\bset\s+-\w*e|\bset\s+-o\s+errexit\b")
+_TRAINERS = re.compile(
+    r"python[\d.]*|torchrun|accelerate|deepspeed|mpirun|horovodrun|fleetrun|composer|lightning|colossalai"
+)
+_GOOD = (("true",), (":",), ("exit", "0"))
+_ALWAYS_GOOD = frozenset({"echo", "printf", "true", ":", "date", "sleep"})
 
 
 def kept(case: Case) -> Iterator[Finding]:
     """Reports containers that end with status 0 although the training in them has failed."""
     for field, template in case.templates:
         for container in template.spec.containers:
-            script, options, where = _script(container)
-            hidden = _hidden_by(script, options)
-            if hidden is None:
+            script = read(container)
+            hidden = _hidden_by(script) if script is not None else None
+            if script is None or hidden is None:
                 continue
             what, fix = hidden
             yield Finding(
@@ -34,38 +34,40 @@ def kept(case: Case) -> Iterator[Finding]:
                 severity=Severity.RISKS,
                 what=f"container {container.name} may end with status 0 although the training in it has "
                 f"failed: {what}",
-                where=case.at(f"{field}.spec.containers[{container.name}].{where}"),
+                where=case.at(f"{field}.spec.containers[{container.name}].{script.where}"),
                 means="a rank that has failed counts as completed: Rekindle does not see the failure, and "
                 "some controllers never start a completed rank again",
                 fix=fix,
             )
 
 
-def _script(container: Container) -> tuple[str, Sequence[str], str]:
-    """Returns the script that a shell runs in the container, the shell's options, and the field with the
-    script. The script is empty if the container runs none."""
-    words = [*container.command, *container.args]
-    shell = next((number for number, word in enumerate(words) if _SHELLS.fullmatch(word)), len(words))
-    for number in range(shell + 1, len(words) - 1):
-        if re.fullmatch(r"-\w*c", words[number]):
-            where = "args" if number + 1 >= len(container.command) else "command"
-            return words[number + 1], words[shell + 1 : number + 1], where
-    return "", (), ""
-
-
-def _hidden_by(script: str, options: Sequence[str]) -> tuple[str, str] | None:
+def _hidden_by(script: Script) -> tuple[str, str] | None:
     """Returns what hides the status, and how to show it; None if nothing does."""
-    ends_at_error = _ENDS_AT_ERROR.search(script) or any(re.fullmatch(r"-\w*e\w*", one) for one in options)
-    lines = script.replace("\\\n", " ").splitlines()
-    lines = [line for line in lines if not line.lstrip().startswith("#")]
-    text = "\n".join(lines).strip().rstrip(";").rstrip()
-    if ignored := _IGNORED.search(text):
-        return f"its script ends with `{ignored[0]}`", "remove that end of the script"
-    if _TO_TEE.search(text) and "pipefail" not in script and "pipefail" not in options:
+    last, set_words = script.commands[-1], [one for one in script.commands if one[:1] == ("set",)]
+    if starts(last, _TRAINERS):
+        return _hidden_within(last, [*script.options, *(word for one in set_words for word in one)])
+    before = script.commands[-2] if len(script.commands) > 1 else ()
+    is_good = last[0] in _ALWAYS_GOOD or last in _GOOD
+    if not is_good or not starts(before, _TRAINERS) or "||" in before or _ends_at_error(script, set_words):
+        return None
+    ended = f"its script ends with `{' '.join(last[:2])}`"
+    return ended, "let the training be the last command, or begin the script with `set -e`"
+
+
+def _hidden_within(command: Command, options: list[str]) -> tuple[str, str] | None:
+    if "||" in command:
+        tail = command[len(command) - command[::-1].index("||") :]
+        ignored = f"`|| {' '.join(tail)}`"
+        return (f"it ends with {ignored}", f"remove {ignored}") if tail in _GOOD else None
+    pipes = [number for number, word in enumerate(command) if word in ("|", "|&")]
+    if pipes and command[pipes[-1] + 1 : pipes[-1] + 2] == ("tee",) and "pipefail" not in options:
         return (
             "the status of a pipe is that of `tee`",
             "begin the script with `set -o pipefail`, in a shell that knows it, such as bash",
         )
-    if _GOOD_END.search(text) and not ends_at_error:
-        return "its script ends with `exit 0`", "remove `exit 0`, or begin the script with `set -e`"
     return None
+
+
+def _ends_at_error(script: Script, set_words: list[Command]) -> bool:
+    words = [*script.options, *(word for one in set_words for word in one[1:])]
+    return any(re.fullmatch(r"-[a-z]*e[a-z]*", word) or word == "errexit" for word in words)

@@ -27,7 +27,7 @@ from recover.model.actions import Action, Plan
 from recover.policy.consent import may_recreate, may_write
 from recover.policy.settings import Settings
 from recover.recovery import scan_pod
-from recover.recovery.again import has_run, placed_past_cordon
+from recover.recovery.again import has_run
 from recover.recovery.avoid import shown
 from recover.recovery.causes import affecting, are_placed, corrected_causes, first_cause, fresh_causes
 from recover.recovery.choose import choosing
@@ -35,6 +35,7 @@ from recover.recovery.context import Context, Step, bounded, moved, next_attempt
 from recover.recovery.failed_log import with_failed_log
 from recover.recovery.fence import fencing
 from recover.recovery.handover import may_read_old, taken_back, taken_back_later
+from recover.recovery.past_cordon import placed_past_cordon
 from recover.recovery.recreate import recreated_or_gone
 from recover.recovery.refused import unless_refused
 from recover.recovery.resume import resuming

@@ -128,9 +128,9 @@ def _may_stop(ctx: Context) -> Verdict:
     """Decides whether the gang may be stopped. A pause prevents the stop of a gang. The exception is a gang
     that this recovery has stopped before, and that has lost a rank since or never ran as a whole: it is
     started again, because the pause would otherwise leave it down."""
-    is_down_by_us = ctx.status.attempt > 1 and (
-        has_lost_rank(ctx) or ctx.status.attempt - 1 in ctx.status.uncounted
-    )
+    before = ctx.status.attempt - 1
+    ran = any(one.phase is Phase.VERIFYING and one.attempt == before for one in ctx.status.phases)
+    is_down_by_us = before > 0 and (has_lost_rank(ctx) or (before in ctx.status.uncounted and not ran))
     return may_touch(ctx.world, ctx.gang, ctx.now, heeds_pause=not is_down_by_us)
 
 

@@ -47,16 +47,26 @@ _AGAIN = of(
         "a gang waits for good beside a node that is sound again",
     ),
     (
-        "a rank on a node that was already cordoned stays there",
-        "    bad = next((pod for pod in late if pod.node in closed and pod.node in broken), None)\n",
-        "    bad = None\n",
-        "after an outage of the API server a gang trains on the GPU that has just failed",
-    ),
-    (
         "waiting in vain counts as a failure",
         "    return is_at_once and not any(pod.unschedulable for pod in pods)\n",
         "    return True\n",
         "lack of room ends as a crash loop",
+    ),
+)
+
+_PAST_CORDON = of(
+    "recover/recovery/past_cordon.py",
+    (
+        "a rank on a node that was already cordoned stays there",
+        "    if found is None or not _may_stop(ctx):\n",
+        "    if True:\n",
+        "after an outage of the API server a gang trains on the GPU that has just failed",
+    ),
+    (
+        "a gang that has no other place leaves the cordoned node",
+        "    return fits_without(ctx, avoidance(ctx, ctx.status).required)\n",
+        "    return True\n",
+        "a gang that trains is stopped and waits",
     ),
 )
 
@@ -102,6 +112,7 @@ PLACES: tuple[Mutant, ...] = (
     *_CAPACITY,
     *_OFFERS,
     *_AGAIN,
+    *_PAST_CORDON,
     *_ATTEMPTS,
     *_SPARES,
 )

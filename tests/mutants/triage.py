@@ -202,7 +202,7 @@ _EVIDENCE = of(
     ),
     (
         "a weak finding hides a fatal one",
-        "return 4 if finding.severity is Severity.FATAL else 3",
+        "return _FATAL if finding.severity is Severity.FATAL else 3",
         "return 0 if finding.severity is Severity.FATAL else 3",
         "a dead GPU stays in service beside an unknown code",
     ),

@@ -9,6 +9,7 @@ from chaos.cluster.containers import Exit
 from chaos.simulate.play import play
 from chaos.simulate.world import Simulation
 from chaos.simulated.jobs import NAMESPACE, Job, Kind
+from chaos.simulated.lines import FALLEN_OFF_THE_BUS
 from chaos.simulated.people import PERSON
 from chaos.simulated.setup import Setup
 from recover.api import Phase
@@ -35,6 +36,30 @@ def test_a_gang_that_begins_on_a_node_that_has_just_joined_is_left_alone() -> No
         assert gang.step > 30, "it trains"
 
     play(story, Setup(nodes=3))
+
+
+@pytest.mark.parametrize("nodes", [5, 2])
+def test_a_scheduler_that_has_not_seen_the_cordon_yet_puts_no_gang_on_the_dead_gpu_for_good(
+    nodes: int,
+) -> None:
+    """On two nodes there is no other place, and the gang waits for one."""
+
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job(ranks=2))
+        await sim.passes(65)
+        sim.cluster.scheduler.nodes_stand_still()
+        sim.kernel("n2", FALLEN_OFF_THE_BUS)
+        await sim.passes(15)
+        sim.cluster.scheduler.nodes_go_on()
+        await sim.passes(120)
+        if nodes == 2:
+            assert sim.recovery_is(Phase.BLOCKED)
+            return
+        assert sim.recovery_is(Phase.SUCCEEDED)
+        assert sim.recovery().status.uncounted
+        assert "n2" not in {pod["spec"]["nodeName"] for pod in sim.pods()}
+
+    play(story, Setup(nodes=nodes))
 
 
 def test_a_node_that_is_really_gone_costs_its_gang_no_more_than_a_live_read() -> None:

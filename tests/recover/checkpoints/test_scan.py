@@ -95,7 +95,7 @@ def test_names_that_look_like_checkpoints_and_show_no_step_are_listed_as_ignored
 
     assert scan(tmp_path).ignored == ("gpt-step-70.pt", "model_step50.pt", "run-step-60")
     (tmp_path / "step-40.pt").unlink()
-    with pytest.raises(ScanError, match=r"finds no step in their names, such as 'gpt-step-70\.pt'"):
+    with pytest.raises(ScanError, match=r"cannot read a step from their names, such as 'gpt-step-70\.pt'"):
         scan(tmp_path)
 
 

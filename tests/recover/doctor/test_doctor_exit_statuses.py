@@ -25,6 +25,11 @@ def fields(kind: str, command: list[str], args: list[str]) -> list[tuple[str, st
         f"{TRAIN} || true",
         f"cd /app\n{TRAIN} || :\n# the end\n",
         f"{TRAIN}; exit 0",
+        f"{TRAIN}\necho done",
+        f"{TRAIN} || true  # a comment",
+        f"{TRAIN} | tee log 2>&1",
+        f"# without pipefail\nexec {TRAIN} |& tee log",
+        f"NCCL_DEBUG=INFO timeout 3600 {TRAIN} | tee log",
     ],
 )
 def test_a_script_that_hides_the_status_is_reported(script: str) -> None:
@@ -44,6 +49,16 @@ def test_a_script_that_hides_the_status_is_reported(script: str) -> None:
         f"{TRAIN} || exit 1",
         f"set -e; {TRAIN}; exit 0",
         f"python fetch.py | tee fetch.log\n{TRAIN}",
+        f"set -e; {TRAIN}; cp log /out || true",
+        f"{TRAIN} || exit 1\nexit 0",
+        f"{TRAIN} || {{ echo failed; exit 1; }}; exit 0",
+        f"if ! {TRAIN}; then exit 1; fi; exit 0",
+        f"until {TRAIN}; do sleep 5; done; exit 0",
+        "tail -F /logs/rank.log | tee /dev/stderr",
+        "echo 'use a | tee log'",
+        f"exec > >(tee log)\n{TRAIN}",
+        f"cat > run.sh << EOF\n{TRAIN} || true\nEOF\nbash run.sh",
+        "a 'quotation that does not end",
         "",
     ],
 )
@@ -57,3 +72,5 @@ def test_options_of_the_shell_count() -> None:
     assert fields("job", ["bash", "-o", "pipefail", "-c", piped], []) == []
     assert fields("job", ["bash", "-ec", ended], []) == []
     assert fields("job", ["python", "-c", "print() or 'a | tee log'"], []) == [], "no shell runs this"
+    assert fields("job", ["bash", "run.sh", "-c", f"{TRAIN} || true"], []) == [], "the script is a file"
+    assert fields("job", ["python", "x.py", "--shell", "bash", "-c", f"{TRAIN} || true"], []) == []

@@ -12,21 +12,8 @@ from detectors.wire.contract import Coverage, CoverageState, Source
 from detectors.wire.training import Edge, LogError
 from recover.api import Phase, RecoveryStatus
 from recover.api.reasons import Reason
-from recover.model import Container, Mark, PodPhase, Quarantine
-from recover.model.pause import Pause
-from recover.recovery.again import PAST_CORDON_MAX
-from tests.acting import (
-    acts,
-    advanced,
-    end_pods,
-    first_step,
-    look,
-    only_recovery,
-    recovering,
-    scanned,
-    start_pods,
-    step,
-)
+from recover.model import Container, Mark, PodPhase
+from tests.acting import acts, advanced, end_pods, look, only_recovery, recovering, scanned, start_pods, step
 from tests.builders import Worlds, cluster, gang
 from tests.facts import names
 from tests.recover.recovery.phase_cases import choice, excluded_in, faulted
@@ -219,80 +206,6 @@ def test_a_gang_whose_place_proves_to_be_bad_before_all_ranks_run_is_placed_agai
 
     assert step(world) == ["recovery-stopping"]
     assert names(status(world).message, "n4", "xid-79")
-
-
-def started_on_a_cordoned_node(*, cordoned_after_s: float = -20.0) -> Worlds:
-    """Returns a gang of which a new rank has just come to n4. Rekindle has cordoned n4 for an open fault,
-    `cordoned_after_s` seconds after the rank was created."""
-    world = started(faulted()).later(20)
-    start_pods(world)
-    step(world)
-    at = world.now + timedelta(seconds=cordoned_after_s)
-    world.finding(on="n4", ago_s=(world.now - at).total_seconds())
-    closed = Quarantine(incident="i", fault="GpuLost", at=at, cordoned=True)
-    return world.change_node("n4", quarantine=closed, unschedulable=True)
-
-
-@pytest.mark.parametrize("trains", [False, True])
-def test_a_gang_that_a_late_scheduler_put_on_a_cordoned_node_is_placed_again(trains: bool) -> None:
-    """The scheduler's watch of the nodes may lag for seconds, for example after an outage of the API
-    server."""
-    world = started_on_a_cordoned_node()
-    if trains:
-        first_step(world, 101)
-
-    assert step(world) == ["recovery-stopping"]
-    assert (status(world).attempt, status(world).uncounted) == (2, [1])
-    assert names(status(world).message, "llm-worker-0", "n4", "xid-79")
-
-
-def test_it_is_not_reported_as_trained_again_while_the_pause_before_the_next_start_lasts() -> None:
-    world = started_on_a_cordoned_node()
-    ((key, recovery),) = world.recoveries.items()
-    (*before, resuming, verifying) = recovery.status.phases
-    just = [*before, msgspec.structs.replace(resuming, at=world.now), verifying]
-    world.recoveries[key] = msgspec.structs.replace(
-        recovery, status=msgspec.structs.replace(recovery.status, phases=just)
-    )
-    first_step(world, 101)
-
-    assert step(world) == []
-    wait_s = look(world).requeue_after_s
-    assert wait_s == 10
-    assert step(world.later(wait_s)) == ["recovery-stopping"]
-
-
-def test_a_rank_that_its_template_puts_on_a_cordoned_node_is_left_there_after_some_starts() -> None:
-    world = started_on_a_cordoned_node()
-    for _ in range(PAST_CORDON_MAX):
-        assert "recovery-stopping" in step(world)
-        started(world.later(1000))
-        start_pods(world.later(1000))
-    step(world)
-    first_step(world, 101)
-
-    step(world)
-
-    assert status(world).phase is Phase.SUCCEEDED
-    assert len(status(world).uncounted) == PAST_CORDON_MAX
-
-
-@pytest.mark.parametrize("why", ["cordoned later", "fault ended", "person uncordoned it", "paused"])
-def test_otherwise_a_gang_that_makes_steps_is_left_where_it_is(why: str) -> None:
-    world = started_on_a_cordoned_node(cordoned_after_s=1.0 if why == "cordoned later" else -20.0)
-    if why == "fault ended":
-        health = world.health["n4"]
-        told = msgspec.structs.replace(health.status, findings=[])
-        world.health["n4"] = msgspec.structs.replace(health, status=told)
-    elif why == "person uncordoned it":
-        world.change_node("n4", unschedulable=False)
-    elif why == "paused":
-        world.paused = Pause(since=world.now, reason="new switches")
-    first_step(world, 101)
-
-    step(world)
-
-    assert status(world).phase is Phase.SUCCEEDED
 
 
 def test_it_waits_for_its_back_off_and_looks_again_by_itself() -> None:
