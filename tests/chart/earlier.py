@@ -15,7 +15,7 @@ import pytest
 
 __all__ = ["COMMIT", "Earlier", "laid"]
 
-COMMIT = "7e0aee0c0889162789d3ee648fff35f40a502ea3"
+COMMIT = "18e3ed7a9a696a26e5e3135f3ffea88ec61875fc"
 """The newest commit before the last change of CRDs, annotations or the chart. After such a change this value
 must be updated."""
 _REPOSITORY = Path(__file__).parents[2]
