@@ -128,8 +128,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "Put the label or annotation rekindle.dev/auto-recovery: enabled on the job or its namespace.",
     ),
     Reason.OBSERVE_MODE: Explanation(
-        "Rekindle reports the action that it would take, and changes nothing, because observe applies to the "
-        "node or job: by a mode or, for a job, by rekindle.dev/auto-recovery.",
+        "The mode is observe: Rekindle reports the action that it would take, and changes nothing. "
+        "For one job, rekindle.dev/auto-recovery: observe has the same effect.",
         "Raise each mode that is observe: the chart's value mode, the node's pool in modes.pools, the job's "
         "namespace in modes.namespaces, and the namespace's annotation rekindle.dev/mode. If "
         "rekindle.dev/auto-recovery is observe, the owner of the job can set it to enabled.",

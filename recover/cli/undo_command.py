@@ -79,7 +79,7 @@ def _undo(
         if not plan.undos:
             print(f"Nothing that Rekindle did for {name} is left to undo.")
         elif is_rehearsal:
-            print(f"Nothing was changed. `{undo_words(name)} --yes` does this.")
+            print(f"Nothing was changed. `{undo_words(name)} --yes` makes these changes.")
 
     changed(work, access, dry_run=is_rehearsal)
 

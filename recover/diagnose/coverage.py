@@ -31,7 +31,7 @@ __all__ = [
 
 FAMILIES: dict[Family, str] = {
     Family.GPU_XID: "GPUs (Xid)",
-    Family.GPU_HEALTH: "GPUs (only in NVML)",
+    Family.GPU_HEALTH: "GPUs that only NVML reports",
     Family.GPU_DRIVER: "the GPU driver",
     Family.NVSWITCH_SXID: "NVSwitches (SXid)",
     Family.NETWORK: "network adapters",

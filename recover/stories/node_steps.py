@@ -103,8 +103,8 @@ def acted_on_again(incident: Incident, node: str) -> str:
         e.origin is Origin.KERNEL for e in incident.status.evidence if e.node == node
     )
     acts = (
-        f"the kernel log of {node} shows {codes} again. If that line comes within seconds of the line "
-        "before, it counts as a repetition, and Rekindle acts within ten minutes"
+        f"the kernel log of {node} shows {codes} again (up to ten minutes later, if the line comes within "
+        "seconds of the line before)"
         if is_a_line
         else "the fault occurs again or continues, as an agent reports within ten minutes"
     )
