@@ -37,6 +37,7 @@ _STEP_IN_FILE_NAME = re.compile(r"(?:[\w.=+-]*[-_])?step=(\d{1,15})(?:[-_][\w.=+
 _SEEMS_NAMED = re.compile(r"step|iter|ckpt|checkpoint|epoch", re.I)
 _DIGIT = re.compile(r"[0-9]")
 IGNORED_MAX = 100
+"""Number of ignored names that are returned: a folder may have 200,000 names."""
 _ENDINGS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".pdparams")
 """Endings of files that a training loads."""
 _PLAIN_NAME = re.compile(r"[\w.=+-]{1,200}", re.ASCII)

@@ -139,7 +139,7 @@ def _apart(world: World, told: dict[str, str]) -> dict[str, str]:
 
 def fatal_findings(world: World, node: Node, health: NodeHealth, now: datetime) -> list[Finding]:
     """Returns the node's fatal proofs."""
-    about = [incident for incident in world.incidents.values() if incident.spec.node == node.name]
+    about = incidents_by_node(world).get(node.name, ())
     found = open_findings(node, health, answers(node, about), now)
     return [finding for finding in found if strength(finding) == _FATAL]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from recover.doctor.case import Case, Finding, Severity
 from recover.doctor.scripts import Command, Script, read, starts
+from recover.workloads.patches import asks_for_device
 
 __all__ = ["kept"]
 
@@ -21,9 +22,14 @@ _ALWAYS_GOOD = frozenset({"echo", "printf", "true", ":", "date", "sleep"})
 
 
 def kept(case: Case) -> Iterator[Finding]:
-    """Reports containers that end with status 0 although the training in them has failed."""
-    for field, template in case.templates:
+    """Reports containers that end with status 0 although the training in them has failed. If a container of a
+    template requests a device, the others are its helpers."""
+    for name, template in case.spec.templates().items():
+        field, bodies = case.spec.template_field(name), case.gang.templates[name].containers
+        training = {body.get("name") for body in bodies if asks_for_device(body)}
         for container in template.spec.containers:
+            if training and container.name not in training:
+                continue
             script = read(container)
             hidden = _hidden_by(script) if script is not None else None
             if script is None or hidden is None:

@@ -31,6 +31,7 @@ STARTS_MAX = 3
 """Number of starts in a row after which the gang stays: then the scheduler is not late, and the template
 itself puts the rank there, for example by `nodeName`."""
 _JUST_STARTED = timedelta(minutes=2)
+"""Time after a start in which another start loses little training."""
 
 
 def placed_past_cordon(ctx: Context) -> Step | None:

@@ -24,8 +24,8 @@ def as_a_spare(node: Node | None, now: datetime) -> tuple[Line, ...]:
         since = f" {ago(spare.kept.at, now)}" if spare.kept is not None else ""
         out = spare.instead_of or "a node"
         text = (
-            f"in use{since} in place of {out} ({spare.incident}); Rekindle keeps the spare free again when "
-            f"{out} is back"
+            f"put into use{since} in place of {out} ({spare.incident}); Rekindle keeps the spare free again "
+            f"when {out} is back"
         )
         return (Line(one_line(text), Tone.WAITING),)
     if spare.in_reserve:
@@ -48,7 +48,9 @@ def in_short(spare: SpareRecord, now: datetime) -> str:
     match spare.state:
         case SpareState.LENT:
             since = f" {ago(spare.since, now)}" if spare.since is not None else ""
-            return one_line(f"in use{since} in place of {spare.instead_of or 'a node'} ({spare.incident})")
+            return one_line(
+                f"put into use{since} in place of {spare.instead_of or 'a node'} ({spare.incident})"
+            )
         case SpareState.TAKEN:
             return "in service, because somebody removed the taint"
         case SpareState.NOT_KEPT:

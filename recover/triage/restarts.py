@@ -277,7 +277,7 @@ def open_recovery(world: World, gang: Gang, grounds: Sequence[Grounds]) -> tuple
         ),
         Emit(
             reason=EventReason.RECOVERY_PLANNED,
-            message=f"Rekindle stops and restarts {gang.ref}: {spec.summary}. Recovery {name}",
+            message=f"Rekindle stops and restarts the job: {spec.summary}. Recovery {name}",
             regarding=about_gang(gang),
             key=name,
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recover.doctor.exit_statuses import kept
-from tests.recover.doctor.doctor_cases import PODS, case
+from tests.recover.doctor.doctor_cases import MANIFESTS, PODS, case
 
 TRAIN = "torchrun --nnodes=2 train.py"
 
@@ -74,3 +74,13 @@ def test_options_of_the_shell_count() -> None:
     assert fields("job", ["python", "-c", "print() or 'a | tee log'"], []) == [], "no shell runs this"
     assert fields("job", ["bash", "run.sh", "-c", f"{TRAIN} || true"], []) == [], "the script is a file"
     assert fields("job", ["python", "x.py", "--shell", "bash", "-c", f"{TRAIN} || true"], []) == []
+
+
+def test_a_helper_without_devices_beside_the_training_is_not_reported() -> None:
+    command = ["sh", "-c", "python serve.py | tee log"]
+    helper = {"name": "exporter", "image": "exporter", "command": command}
+    (train,) = MANIFESTS["job"]["spec"]["template"]["spec"]["containers"]
+    found = kept(case("job", ((*PODS["job"], "containers"), [train, helper])))
+
+    assert list(found) == []
+    assert fields("job", command, []) != [], "the container that requests the devices is reported"
