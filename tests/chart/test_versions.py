@@ -87,3 +87,12 @@ def test_a_release_that_nothing_would_hold_is_refused_until_that_is_accepted(
 def test_an_api_server_that_is_too_old_is_refused(helm: Helm) -> None:
     with pytest.raises(HelmError, match=r"requires kubeVersion: >=1\.25\.0-0"):
         helm.render({"policies": {"enabled": False}}, kubernetes="1.24.17")
+
+
+@pytest.mark.parametrize(("is_enabled", "values"), [(True, {}), (False, {"nvml": {"enabled": False}})])
+def test_the_notes_advise_about_nvml_only_where_agents_read_it(
+    helm: Helm, tmp_path: Path, is_enabled: bool, values: dict[str, Any]
+) -> None:
+    said = notes(helm, tmp_path, "1.36.0", {"settings": {"agent": values}})
+
+    assert ("NVML" in said) is is_enabled
