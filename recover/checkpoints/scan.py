@@ -105,33 +105,25 @@ def scan(
     chosen: Checkpoint | None = None
     stopped = compared = ""
     for count, entry in enumerate(entries):
-        step, name = entry.step, entry.name
+        step = entry.step
         stopped = stopped or _why_not_examined(count, is_enough=until_chosen and chosen is not None)
         if stopped:
-            found.append(Checkpoint(step, name, "", complete=False, reason=stopped, bytes=0))
+            found.append(_unexamined(entry, stopped))
             continue
+        older = next((e for e in entries[count + 1 :] if not e.files and e.step < step), None)
         try:
-            older = next((e for e in entries[count + 1 :] if not e.files and e.step < step), None)
-            format_found, verdict = _examine(folder, entry, older, readers)
+            format_found, verdict = _judged(folder, entry, older, readers, other_user=other_user)
         except OutOfTimeError:
             stopped = f"not examined: the time limit of the scan ({time_s:g} s) had passed"
-            format_found, verdict = "", Verdict(complete=False, reason=stopped)
-        if verdict.unread and not other_user:  # then the training may not read it, either
-            reason = f"{verdict.unread!a:.80} {FORBIDDEN}"
-            verdict = msgspec.structs.replace(verdict, complete=False, reason=reason)
+            found.append(_unexamined(entry, stopped))
+            continue
         may_be_chosen = chosen is None and step not in exclude and step != STEP_UNKNOWN
         if digests and may_be_chosen and verdict.complete:
             verdict, compared = _compared(folder, entry, verdict)
-        reason = verdict.reason
-        if other_user and FORBIDDEN in reason and may_be_chosen:
-            raise ScanError(
-                f"{root}: user {os.geteuid()} has no permission to read step {step} ({reason}). {_OTHER_USER}"
-            )
-        if (TOO_LARGE in reason or OUTSIDE in reason) and may_be_chosen:
-            stopped = f"not examined: step {step} is newer, and nobody knows whether it is complete"
-        reason = _reason(verdict, is_excluded=step in exclude)
-        size_bytes = min(verdict.bytes, BYTES_MAX)
-        checkpoint = Checkpoint(step, name, format_found, verdict.complete, reason, size_bytes)
+        if may_be_chosen:
+            stopped = _why_no_older(root, step, verdict.reason, other_user=other_user)
+        reason, size_bytes = _reason(verdict, is_excluded=step in exclude), min(verdict.bytes, BYTES_MAX)
+        checkpoint = Checkpoint(step, entry.name, format_found, verdict.complete, reason, size_bytes)
         found.append(checkpoint)
         if may_be_chosen and verdict.complete:
             chosen = checkpoint
@@ -148,6 +140,22 @@ def _why_not_examined(count: int, *, is_enough: bool) -> str:
     if count >= EXAMINED_MAX:
         return f"not examined: the scan examines only the newest {EXAMINED_MAX} checkpoints"
     return "not examined: a newer checkpoint is complete" if is_enough else ""
+
+
+def _unexamined(entry: Entry, why_not: str) -> Checkpoint:
+    return Checkpoint(entry.step, entry.name, "", complete=False, reason=why_not, bytes=0)
+
+
+def _why_no_older(root: Path, step: int, reason: str, *, other_user: bool) -> str:
+    """Returns why the scan examines no checkpoint older than this candidate, whose verdict has that reason;
+    empty if it may. Raises ScanError if the training, as another user, may be able to read the candidate."""
+    if other_user and FORBIDDEN in reason:
+        raise ScanError(
+            f"{root}: user {os.geteuid()} has no permission to read step {step} ({reason}). {_OTHER_USER}"
+        )
+    if TOO_LARGE in reason or OUTSIDE in reason:
+        return f"not examined: step {step} is newer, and nobody knows whether it is complete"
+    return ""
 
 
 def _reason(verdict: Verdict, *, is_excluded: bool) -> str:
@@ -212,10 +220,21 @@ def _root(
         raise ScanError(f"{root}: {_OUT_OF_TIME}") from error
 
 
+def _judged(
+    folder: Folder, entry: Entry, older: Entry | None, readers: Sequence[Reader], *, other_user: bool
+) -> tuple[str, Verdict]:
+    """Returns the format and verdict of one entry of the root; `older` is the next older directory. If this
+    process may not read the weights, the checkpoint can be complete only for a training of another user."""
+    format_found, verdict = _examine(folder, entry, older, readers)
+    if verdict.unread and not other_user:
+        reason = f"{verdict.unread!a:.80} {FORBIDDEN}"
+        verdict = msgspec.structs.replace(verdict, complete=False, reason=reason)
+    return format_found, verdict
+
+
 def _examine(
     folder: Folder, entry: Entry, older: Entry | None, readers: Sequence[Reader]
 ) -> tuple[str, Verdict]:
-    """Returns the format and verdict of one entry of the root; `older` is the next older directory."""
     try:
         if (marker := f"{entry.name.removesuffix('.ckpt')}{UNFINISHED}") in folder.files:
             raise DamagedError(f"{marker!a:.120} exists, so the save never finished")

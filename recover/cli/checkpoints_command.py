@@ -10,27 +10,22 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 from msgspec import Meta
 
-from detectors.commands.arguments import Parser, told_to_choose
+from detectors.commands.arguments import told_to_choose
 from detectors.commands.exit_status import Exit
 from detectors.text.answers import Answer
-from recover.checkpoints import READERS
-from recover.checkpoints.annotation import REPAIR_EXPECTED, LocationError, parse, parse_repair
 from recover.checkpoints.folder import why
 from recover.checkpoints.generic import Generic
-from recover.checkpoints.marker_template import MARKER_EXPECTED, Template, TemplateError, parse_marker
-from recover.checkpoints.scan import NO_KNOWN_FORMAT, TIME_S, ScanError, scan
+from recover.checkpoints.marker_template import Template
+from recover.checkpoints.scan import NO_KNOWN_FORMAT, ScanError, scan
 from recover.checkpoints.scan_result import (
     Checkpoint,
-    Repair,
     ScanMessage,
     ScanResult,
     encode_message,
@@ -38,7 +33,8 @@ from recover.checkpoints.scan_result import (
 )
 from recover.checkpoints.set_aside import repaired, tracker_of, would_repair
 from recover.checkpoints.volume import MountedVolume
-from recover.cli.output import Output, add_output, print_answer
+from recover.cli.checkpoints_options import scan_options
+from recover.cli.output import Output, print_answer
 
 __all__ = ["CheckpointsAnswer", "run"]
 
@@ -60,15 +56,8 @@ def run(args: list[str]) -> int:
     """Returns the exit status."""
     if args[:1] != ["scan"]:
         return told_to_choose("checkpoints", _ABOUT, _COMMANDS, args)
-    parser = _parser()
     try:
-        options = _located(parser, parser.parse_args(args[1:]))
-        if (options.format == Generic.name) != (options.marker is not None):
-            parser.error("--format generic needs --marker, and no other format has one")
-        if options.write and not options.repair:
-            parser.error("--write needs --repair")
-        if (options.volume is None) != (options.mounted_at is None):
-            parser.error("--volume and --mounted-at need each other")
+        options = scan_options(args[1:])
     except SystemExit as end:  # argparse has printed its message or the help
         return int(end.code or 0)
     try:
@@ -76,28 +65,6 @@ def run(args: list[str]) -> int:
     except BrokenPipeError:  # `| head` closed the pipe; the interpreter must not report it at its last flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.GOOD
-
-
-def _located(parser: argparse.ArgumentParser, options: argparse.Namespace) -> argparse.Namespace:
-    """Returns the options with the directory as a path. Options behind the directory have the form of the
-    annotation on a job."""
-    path, semicolon, _ = options.dir.partition(";")
-    if "://" in path and not os.path.lexists(path):
-        parser.error(f"{path}: this command cannot scan an object store; expected a directory")
-    if not semicolon or os.path.lexists(options.dir):
-        options.dir = Path(options.dir)
-        return options
-    try:
-        found = parse(os.path.abspath(path) + options.dir[len(path) :])
-    except LocationError as error:
-        parser.error(error.why)
-    if options.format is not None or options.marker is not None:
-        parser.error("give format and marker either behind DIR or by --format and --marker, not both")
-    options.dir = Path(path)
-    options.format = found.format
-    options.marker = parse_marker(found.marker) if found.marker is not None else None
-    options.digests = options.digests or found.digests
-    return options
 
 
 def _scan(options: argparse.Namespace) -> int:
@@ -192,116 +159,6 @@ def _repair(options: argparse.Namespace, result: ScanResult, volume: MountedVolu
     if options.write:
         return repaired(options.dir, result, tracker, options.repair, options.mark, volume)
     return would_repair(options.dir, result, tracker, options.repair, volume)
-
-
-def _parser() -> argparse.ArgumentParser:
-    formats = [reader.name for reader in READERS]
-    command = Parser(
-        "checkpoints scan",
-        "List the checkpoints of a directory, newest first, and choose the newest complete "
-        "checkpoint. Without --digests, the command reads only names, sizes, headers and indexes. Without "
-        "--write, the command changes nothing.",
-        positional="DIR",
-        example="rekindle checkpoints scan /ckpt",
-    )
-    command.add_argument(
-        "dir",
-        metavar="DIR",
-        help="The directory that contains step-40/ and so on; or the text of the annotation "
-        "rekindle.dev/checkpoint, such as '/ckpt;format=generic;marker=step-{step}/DONE'.",
-    )
-    command.add_argument(
-        "--format", choices=formats, metavar="NAME",
-        help=f"The only format to accept (default: by the names of the files): {', '.join(formats)}.",
-    )  # fmt: skip
-    command.add_argument(
-        "--marker", type=_marker, metavar="FILE",
-        help=f"With --format generic, the file that marks a complete checkpoint: {MARKER_EXPECTED}.",
-    )  # fmt: skip
-    add_output(command, Output)
-    command.add_argument(
-        "--exclude", type=int, action="append", default=[], metavar="STEP",
-        help="Never choose this step, because it failed to load; you can repeat this option.",
-    )  # fmt: skip
-    command.add_argument(
-        "--message-file", type=Path, metavar="FILE",
-        help="Write the result in at most 4096 bytes for the controller, and print no table. The command "
-                "does not examine older checkpoints than the chosen one.",
-    )  # fmt: skip
-    command.add_argument(
-        "--digests", action="store_true",
-        help="Read every byte of the chosen checkpoint, and compare the bytes with the digests that the "
-                "format stores.",
-    )  # fmt: skip
-    command.add_argument(
-        "--time", type=_seconds, default=TIME_S, metavar="SECONDS",
-        help=f"Time limit in seconds (default: {TIME_S:g}), also of the comparison by --digests. inf means "
-                "no limit: --digests then reads the whole checkpoint.",
-    )  # fmt: skip
-    command.add_argument(
-        "--repair", type=_allowed, default=frozenset(), metavar="WHAT",
-        help="Show how Rekindle would change the directory so that the framework loads the chosen "
-                f"checkpoint. WHAT selects the kinds of changes: {REPAIR_EXPECTED}.",
-    )  # fmt: skip
-    command.add_argument(
-        "--write", action="store_true",
-        help="Make the changes of --repair. Use this only while no training writes there. The command "
-                "deletes nothing.",
-    )  # fmt: skip
-    command.add_argument(
-        "--volume", type=Path, metavar="FOLDER",
-        help="The folder where this machine mounts the training's volume. With this option, DIR is the "
-                "path that the training uses, and the command follows only links that stay in the volume.",
-    )  # fmt: skip
-    command.add_argument(
-        "--mounted-at", type=_absolute, metavar="PATH",
-        help="The path where the training mounts that volume: the command needs it to follow absolute links.",
-    )  # fmt: skip
-    command.add_argument(
-        "--other-user", action="store_true",
-        help="Use this option if the training runs as another user than this command. The command then "
-                "fails if it may not read the newest checkpoint, instead of choosing an older one: the "
-                "training may have the permission.",
-    )  # fmt: skip
-    command.add_argument(
-        "--mark", type=_name, default="by-hand", metavar="NAME",
-        help="The suffix of the names of the backup files and folders that --write makes (default: "
-                "by-hand).",
-    )  # fmt: skip
-    return command
-
-
-def _allowed(text: str) -> frozenset[Repair]:
-    try:
-        return parse_repair(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!a}: expected {REPAIR_EXPECTED}") from error
-
-
-def _name(text: str) -> str:
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]{0,199}", text) is None:
-        raise argparse.ArgumentTypeError(f"{text!a}: expected letters, digits, dots and dashes")
-    return text
-
-
-def _absolute(text: str) -> PurePosixPath:
-    if not text.startswith("/"):
-        raise argparse.ArgumentTypeError(f"{text!a}: expected an absolute path")
-    return PurePosixPath(text)
-
-
-def _seconds(text: str) -> float:
-    with suppress(ValueError):
-        if (found := float(text)) >= 0:  # nan is not
-            return found
-    raise argparse.ArgumentTypeError(f"{text!a}: expected seconds, 0 or more")
-
-
-def _marker(text: str) -> Template:
-    try:
-        return parse_marker(text)
-    except TemplateError as error:
-        raise argparse.ArgumentTypeError(f"{text!a}: {error}; expected {MARKER_EXPECTED}") from error
 
 
 def _write(path: Path, message: ScanMessage) -> None:

@@ -12,9 +12,8 @@ from datetime import datetime
 
 from detectors.wire.contract import CoverageState, NodeHealth, Source
 from recover.api import Incident
-from recover.diagnose.answered import answers
 from recover.diagnose.released import is_released
-from recover.diagnose.what_counts import is_proof, open_findings, strength
+from recover.diagnose.what_counts import proofs, strength
 from recover.model import Node
 from recover.stories.words import FAULTS
 from recover.triage.quarantine import takes_no_pods
@@ -46,11 +45,9 @@ def broken_in_service(
 
 
 def _proof(node: Node, health: NodeHealth | None, incidents: Iterable[Incident], now: datetime) -> str:
-    about = [incident for incident in incidents if incident.spec.node == node.name]
-    found = [f for f in open_findings(node, health, answers(node, about), now) if is_proof(f)]
-    if not found:
+    worst = max(proofs(node, health, incidents, now), key=strength, default=None)
+    if worst is None:
         return ""
-    worst = max(found, key=strength)
     device = worst.subject.pci or worst.subject.device
     return f"{worst.code} ({FAULTS[worst.fault]}{f', {device}' if device else ''})"
 

@@ -30,10 +30,10 @@ from recover.policy.faults import QuarantineLevel, quarantine_level
 
 __all__ = [
     "degraded",
-    "fatal_findings",
     "incidents_by_node",
     "is_proof",
     "open_findings",
+    "proofs",
     "proven",
     "strength",
     "suspected",
@@ -137,11 +137,12 @@ def _apart(world: World, told: dict[str, str]) -> dict[str, str]:
     return {} if accelerated == world.accelerated() else told
 
 
-def fatal_findings(world: World, node: Node, health: NodeHealth, now: datetime) -> list[Finding]:
-    """Returns the node's fatal proofs."""
-    about = incidents_by_node(world).get(node.name, ())
-    found = open_findings(node, health, answers(node, about), now)
-    return [finding for finding in found if strength(finding) == _FATAL]
+def proofs(
+    node: Node, health: NodeHealth | None, incidents: Iterable[Incident], now: datetime
+) -> list[Finding]:
+    """Returns the node's proofs. `incidents` may also be about other nodes."""
+    about = [incident for incident in incidents if incident.spec.node == node.name]
+    return [one for one in open_findings(node, health, answers(node, about), now) if is_proof(one)]
 
 
 def _worst(world: World, now: datetime) -> Iterable[tuple[str, Finding]]:

@@ -26,7 +26,7 @@ from recover.model import World
 from recover.model.actions import Action, ConfirmGone, Delete, Plan
 from recover.policy.settings import Retention
 from recover.recovery.scan_pod import remove, scan_label
-from recover.workloads import resource_if_known
+from recover.workloads import workload_if_known
 
 __all__ = ["expire", "is_near_the_cap"]
 
@@ -128,11 +128,11 @@ def is_near_the_cap(incidents: int, recoveries: int, limits: Retention) -> bool:
 def _job_gone(recovery: Recovery | None) -> Iterator[ConfirmGone]:
     """Yields the live read before the last Recovery of a job is deleted, if the job is not in the cache: the
     job may exist and be unreadable, or its watch may be late."""
-    resource = resource_if_known(recovery.spec.gang) if recovery is not None else None
-    if recovery is not None and resource is not None:
+    workload = workload_if_known(recovery.spec.gang) if recovery is not None else None
+    if recovery is not None and workload is not None:
         yield ConfirmGone(
             what="confirm-job-gone",
-            resource=resource,
+            resource=workload.resource,
             name=recovery.spec.gang.name,
             namespace=recovery.metadata.namespace,
             uid=recovery.gang_uid,

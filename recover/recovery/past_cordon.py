@@ -12,12 +12,12 @@ import itertools
 from collections.abc import Iterator
 from datetime import timedelta
 
-from detectors.wire.contract import Finding
+from detectors.wire.contract import Finding, Severity
 from recover.api import Phase, RecoveryStatus
 from recover.diagnose.holders import affecting, holders_on
 from recover.diagnose.ranks import losses
 from recover.diagnose.starts import ranks
-from recover.diagnose.what_counts import fatal_findings
+from recover.diagnose.what_counts import proofs
 from recover.model import Pod
 from recover.recovery.again import fits_without, once_more, started_at
 from recover.recovery.avoid import avoidance, closed_to
@@ -66,7 +66,8 @@ def _on_closed_node(ctx: Context) -> Iterator[tuple[Pod, Finding]]:
             continue
         is_newer = pod.created is not None and pod.created >= node.quarantine.at.replace(microsecond=0)
         if is_newer and pod.may_hold_devices:
-            fatal = fatal_findings(world, node, health, ctx.now)
+            found = proofs(node, health, world.incidents.values(), ctx.now)
+            fatal = [finding for finding in found if finding.severity is Severity.FATAL]
             its = affecting([pod], fatal, holders_on(health), ctx.timing, is_dead=False)
             yield from ((pod, finding) for finding in its[:1])
 

@@ -20,7 +20,7 @@ from recover.model.actions import Action, ConfirmGone, Create, Delete
 from recover.policy.consent import ON_TERMINAL, may_recreate
 from recover.policy.settings import Timing
 from recover.recovery.context import Context, Step, allowed_s, moved
-from recover.workloads import resource_if_known, resource_of, workload_of
+from recover.workloads import resource_of, workload_if_known, workload_of
 from recover.workloads.patches import DELETE_JOB
 
 __all__ = [
@@ -253,8 +253,8 @@ def _cannot_be_read(recovery: Recovery, world: World) -> bool:
     """Whether the job exists but cannot be read, for example because a newer version of its framework wrote
     it."""
     ref = recovery.spec.gang
-    resource = resource_if_known(ref)
-    return resource is None or world.is_unread(resource, recovery.metadata.namespace, ref.name)
+    workload = workload_if_known(ref)
+    return workload is None or world.is_unread(workload.resource, recovery.metadata.namespace, ref.name)
 
 
 def _if_gone(recovery: Recovery) -> ConfirmGone:

@@ -14,7 +14,7 @@ import msgspec
 from recover.api import Phase, Recovery
 from recover.k8s.quantities import parse_count
 from recover.model import Gang, Pod, PodPhase, Template, World
-from recover.workloads import WORKLOADS, resource_if_known
+from recover.workloads import workload_if_known
 
 __all__ = [
     "CREATED_S",
@@ -68,15 +68,14 @@ def reserved(
 
 
 def _gang_of(world: World, recovery: Recovery) -> Gang | None:
-    """Returns the gang of the recovery. Between the deletion of its job and the creation of the same job,
-    this is the gang that Rekindle will create."""
+    """Returns the gang of the recovery; None if the gang is gone. Between the deletion of its job and the
+    creation of the same job, this is the gang that Rekindle will create."""
     gang, again = world.gangs.get(recovery.gang_uid), recovery.status.recreation
     if gang is not None and gang.ref.namespace != recovery.metadata.namespace:
         return None
-    resource = resource_if_known(recovery.spec.gang)
-    if again is None or not again.definition or resource is None or (gang is not None and not gang.deleting):
+    workload = workload_if_known(recovery.spec.gang)
+    if again is None or not again.definition or workload is None or (gang is not None and not gang.deleting):
         return gang
-    workload = next(one for one in WORKLOADS if one.resource == resource)
     try:
         return workload.parse(again.definition.encode())
     except msgspec.MsgspecError:  # no controller has written this

@@ -26,9 +26,9 @@ __all__ = [
     "Workload",
     "environments_of_other_kinds",
     "outline_of",
-    "resource_if_known",
     "resource_of",
     "started_by",
+    "workload_if_known",
     "workload_of",
 ]
 
@@ -36,15 +36,17 @@ WORKLOADS: tuple[Workload, ...] = (PyTorchJob(), PaddleJob(), TFJob(), JobSet(),
 
 
 def resource_of(ref: GangRef) -> Resource:
-    """Returns the resource of the kind that a reference names."""
-    return next(
-        r for w in WORKLOADS if (r := w.resource).kind == ref.kind and r.api_version == ref.api_version
-    )
+    """Returns the resource of the kind that a reference names. Raises KeyError for a kind that only another
+    version of Rekindle knows."""
+    known = workload_if_known(ref)
+    if known is None:
+        raise KeyError(f"{ref.api_version} {ref.kind}")
+    return known.resource
 
 
-def resource_if_known(ref: GangRef) -> Resource | None:
-    """Returns the resource, or None for a kind that only another version of Rekindle knows."""
-    kinds = {(w.resource.api_version, w.resource.kind): w.resource for w in WORKLOADS}
+def workload_if_known(ref: GangRef) -> Workload | None:
+    """Returns the adapter, or None for a kind that only another version of Rekindle knows."""
+    kinds = {(w.resource.api_version, w.resource.kind): w for w in WORKLOADS}
     return kinds.get((ref.api_version, ref.kind))
 
 
@@ -65,8 +67,7 @@ def started_by(ref: GangRef) -> str:
     """Returns the command with which a person ends the job's suspension. A kind that only another version of
     Rekindle knows is assumed to be like the others of its group."""
     group = ref.api_version.partition("/")[0]
-    known = resource_if_known(ref)
-    like = [w for w in WORKLOADS if w.resource == known or (known is None and w.resource.group == group)]
-    spec = like[0].suspending(False) if like else {"suspend": False}
+    known = workload_if_known(ref) or next((w for w in WORKLOADS if w.resource.group == group), None)
+    spec = known.suspending(False) if known is not None else {"suspend": False}
     patch = msgspec.json.encode({"spec": spec}).decode()
     return f"kubectl patch {target_of(ref)} --type merge -p '{patch}'"
