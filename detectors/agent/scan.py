@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import io
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TextIO
@@ -42,6 +42,9 @@ _EXITS = {
     Severity.FATAL: Exit.BAD,
 }
 _ORDER = list(Severity)
+_MARKS = ("NVRM: ", "nvidia-nvswitch", "mlx5_core ", "[Hardware Error]: ")
+"""Beginnings of drivers' messages that nothing but a kernel log contains."""
+_SHOWN_CHARS = 160
 _GZIP = b"\x1f\x8b"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -98,6 +101,7 @@ def _of_file(path: str, settings: AgentSettings) -> _Report:
     """Returns the report of a log from any machine. The devices of that node are not known, so all addresses
     count. Raises OSError, or _NoKernelLogError."""
     lines, count, is_known = [], 0, False
+    foreign: list[str] = []
     catalogues = Catalogues.load(settings.catalogue)
     rules = KernelRules(catalogues.user)
     with _opened(path) as file:
@@ -109,13 +113,27 @@ def _of_file(path: str, settings: AgentSettings) -> _Report:
             is_known = is_known or has_form or (is_wanted and rules.read(line, HostFacts()) is not None)
             if is_wanted:
                 lines.append(line)
+            elif not has_form and any(mark in line.text for mark in _MARKS):
+                foreign.append(line.text)
     if not is_known:
         raise _NoKernelLogError(
             f"none of its {count} lines looks like one of a kernel log: expected what dmesg, journalctl -k "
             "or /dev/kmsg have printed" + "".join(f"; a bad row: {one}" for one in catalogues.problems)
         )
-    state = SourceState(Source.KMSG, CoverageState.COVERED, records=count)
+    state = SourceState(Source.KMSG, CoverageState.COVERED, _not_understood(foreign), records=count)
     return _report(lines, HostFacts(), settings, [state])
+
+
+def _not_understood(lines: Sequence[str]) -> str:
+    """Returns what people must know about lines with a driver's message behind a beginning that no known
+    program prints; empty if there are none."""
+    if not lines:
+        return ""
+    those = "one line was" if len(lines) == 1 else f"{len(lines)} lines were"
+    return (
+        f"{those} not read, because dmesg, journalctl and /dev/kmsg print no line with that beginning: "
+        f"{lines[0][:_SHOWN_CHARS]!a}"
+    )
 
 
 @contextlib.contextmanager
@@ -250,7 +268,7 @@ def _read(source: SourceState) -> str:
         return f"read{f' ({source.why})' if source.why else ''}"
     counts = {"record": source.records, "device": source.devices, "volume": source.volumes}
     what, count = next(((what, count) for what, count in counts.items() if count is not None), ("", 0))
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    return f"{count} {what}{'' if count == 1 else 's'}{f'; {source.why}' if source.why else ''}"
 
 
 def _when(at: datetime) -> str:

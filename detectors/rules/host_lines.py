@@ -21,7 +21,7 @@ class HostLineRow(SentenceRow, frozen=True, forbid_unknown_fields=True, kw_only=
         "Oops: ",
         "general protection fault",
         "Unable to handle kernel ",
-        "Internal error: Oops: ",
+        "Internal error: ",
         "divide error: ",
         "Kernel panic - not syncing",
         "VFS: file-max limit ",

@@ -1,7 +1,8 @@
 """Reads machine checks: the errors in a bank of the processor's error registers. Pure.
 
-The kernel prints the first form, without `Exception` if it found the error without one, for example after a
-boot that a machine check caused. If AMD's decoder is loaded, the kernel prints the second form instead:
+The kernel prints the first form, without `Exception` if it found the error in a bank without one: an error
+that ended the previous boot stays in its bank over a reset. If AMD's decoder is loaded, the kernel prints the
+second form instead:
 
     mce: [Hardware Error]: CPU 0: Machine Check Exception: 5 Bank 5: be00000000800400
     [Hardware Error]: CPU:21 (19:1:1) MC1_STATUS[-|UE|MiscV|-|-|TCC|-|-|-|-]: 0xbcb0000000000108
@@ -23,7 +24,7 @@ __all__ = ["RULE"]
 
 _HEAD = "mce: [Hardware Error]: CPU "
 _LINE = re.compile(
-    rf"{re.escape(_HEAD)}[0-9]{{1,5}}: Machine Check(?: Exception)?: [0-9a-fA-F]{{1,16}} "
+    rf"{re.escape(_HEAD)}[0-9]{{1,5}}: Machine Check(?P<exception> Exception)?: [0-9a-fA-F]{{1,16}} "
     r"Bank [0-9]{1,3}: (?P<status>[0-9a-fA-F]{16})\s*"
 )
 _AMD_HEAD = "[Hardware Error]: CPU:"
@@ -46,7 +47,12 @@ program that ran there."""
 def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
     """Reads a machine check. A corrected error is a note. An uncorrected error whose data no program has used
     yet, for example one that a scrubber found, makes its node suspect. An error whose data was used, or that
-    left the processor in an unknown state, is fatal.
+    left the processor in an unknown state, is fatal if it came as an exception.
+
+    Without an exception the kernel found such an error after it had ended the previous boot: a running kernel
+    would have had an exception, and panics if the processor is in an unknown state. The machine works since
+    then, so its node is only suspect. A GPU that hangs the bus, or a driver's bug, leaves such errors behind,
+    too (`Machine Check: 0 Bank 5: bea0000000000108` on AMD).
 
     An error of this last kind is a note if it was not enabled: nobody was to be informed of it. Firmware
     leaves such errors behind, and healthy machines print them at each boot (`Machine Check: 0 Bank 7:
@@ -62,8 +68,9 @@ def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
         return None
     code, severity = "mce-corrected", Severity.INFO
     if status & _UNCORRECTED:
-        code, severity = _uncorrected(status)
-    elif of_amd and status & _DEFERRED:
+        is_before = bool(status & _CONTEXT_CORRUPT) if of_amd else not found["exception"]
+        code, severity = _uncorrected(status, is_before=is_before)
+    elif of_amd and status & _DEFERRED and not status & _CONTEXT_CORRUPT:  # together they mean nothing
         code, severity = "mce-unused", Severity.SUSPECT
     return Draft(
         code=code,
@@ -74,10 +81,12 @@ def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
     )
 
 
-def _uncorrected(status: int) -> tuple[str, Severity]:
+def _uncorrected(status: int, *, is_before: bool) -> tuple[str, Severity]:
     if not status & (_CONTEXT_CORRUPT | _ACTION_REQUIRED):
         return "mce-unused", Severity.SUSPECT
-    return ("mce-uncorrected", Severity.FATAL) if status & _ENABLED else ("mce-not-enabled", Severity.INFO)
+    if not status & _ENABLED:
+        return "mce-not-enabled", Severity.INFO
+    return ("mce-before", Severity.SUSPECT) if is_before else ("mce-uncorrected", Severity.FATAL)
 
 
 RULE = Rule(

@@ -19,6 +19,7 @@ from detectors.rules.line_words import by_words
 
 __all__ = [
     "ANONYMOUS",
+    "BARE",
     "COMMON",
     "LOSS_BAR",
     "PLAIN",
@@ -41,6 +42,9 @@ ANONYMOUS = "bar of "
 """Prefix of the name of a bar without a name; the bar's total follows."""
 LOSS_BAR = "bar with a loss"
 PLAIN = "wording"
+BARE = "bare wording"
+"""Lines with nothing but the step. They are kept apart from lines that also show a figure: a language model
+that is trained may print numbered steps, too."""
 PLAIN_OF_EPOCH = "wording with an epoch"
 PLAIN_OF_RUN = "global wording"
 VAGUE = "wording of "
@@ -203,8 +207,8 @@ def _by_wording(wording: wordings.Wording, lower: str) -> Candidate:
     if wording.plain and wording.of_run:
         return Candidate(PLAIN_OF_RUN, step, _PLAIN_ORDER - 1, total)
     if wording.plain:
-        name = PLAIN_OF_EPOCH if of_epoch else PLAIN
-        return Candidate(name, step, _PLAIN_ORDER + order, total, of_epoch=of_epoch)
+        name = PLAIN_OF_EPOCH if of_epoch else BARE if wording.bare else PLAIN
+        return Candidate(name, step, _PLAIN_ORDER + order + wording.bare, total, of_epoch=of_epoch)
     name = f"{VAGUE}{_DIGITS.sub('0', lower)[:_SKELETON_CHARS_MAX]}"
     return Candidate(name, step, _VAGUE_ORDER + order, total, strong=False, of_epoch=of_epoch)
 

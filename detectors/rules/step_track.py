@@ -22,7 +22,7 @@ from datetime import datetime
 
 import msgspec
 
-from detectors.rules.step_lines import ANONYMOUS, PLAIN, VAGUE, Candidate, Metrics, Read, Total
+from detectors.rules.step_lines import ANONYMOUS, BARE, VAGUE, Candidate, Metrics, Read, Total
 
 __all__ = ["Steps", "Track", "observe", "shows_life"]
 
@@ -143,7 +143,7 @@ def _drawn(steps: Steps, bar: Candidate, before: Track | None) -> Steps:
 
 
 def _numbered(steps: Steps, candidate: Candidate, at: datetime) -> Steps:
-    if candidate.name == PLAIN and steps.leading.startswith(VAGUE):
+    if candidate.name == BARE and steps.leading.startswith(VAGUE):
         lead = steps.lead
         if lead is not None and candidate.step > lead.last:
             candidate = msgspec.structs.replace(candidate, name=lead.name)  # the same count in fewer words

@@ -80,6 +80,7 @@ _NOT_OF_TRAINING = (
 `warmup step: 2000`, `Checkpoint saved: step 40`."""
 _TOLD_BEFORE = frozenset(
     {"resumed", "resuming", "restored", "restoring", "loaded", "saved", "saving", "wandb", "starting"}
+    | {"deleted", "deleting", "removed", "removing"}
     | {"continuing", "skipping", "skipped"}
     | {"parameters", "params", "config", "args", "trial"}
     | {"evaluating", "validating", "loading", "downloading", "uploading", "fetching", "extracting", "caching"}
@@ -100,6 +101,8 @@ _EVALUATION = re.compile(
     r"|(?:val|valid|validation|eval|test) $)"
 )
 """An evaluation: `val, rank: 1, epoch: 0, step: 100` and `Test epoch`, but not `val: 0.31`."""
+_EVALUATION_IN_CHINESE = ("验证", "评估", "测试", "推理", "预测")
+"""Validation, evaluation, test, inference, prediction."""
 _BEFORE_CHARS = 20
 _AROUND_WORD = str.maketrans("()[]:,;*", "        ")
 _DIGITS_MAX = 15
@@ -133,6 +136,10 @@ _SAYS_NOTHING = frozenset(
     | {"step", "steps", "iter", "iteration", "iterations", "global", "optimizer", "optimization", "of", "in"}
     | {"info", "debug", "rank", "main", "root", "stdout", "stderr", "default", "pid", "t", "z", "tensorflow"}
 )
+_HEADING = re.compile(r"\s*(?:[*#>-]{1,6}\s|\*{1,3}\w)|.*\d[ *\])]{0,8}:[ *]{0,8}$")
+"""A heading of text that a language model has generated: `### Step 1`, `**Step 2:**`, `Step 3:`."""
+_BARE_TOTAL_MIN = 10
+"""Least total of a line that contains nothing but the step: a script prints `[Step 1/4]`, too."""
 _MONITORED = re.compile(r"epoch \d+, (?:global )?step \d+: \S{1,200} (?:reached|was not in top) ")
 """What Lightning before version 1.6 prints after a validation, hours apart: `Epoch 0, global step 40:
 val_loss reached 0.3`. Newer versions print the name in quotes."""
@@ -145,6 +152,8 @@ class Wording(msgspec.Struct, frozen=True):
     step: int
     total: int | None
     plain: bool
+    bare: bool = False
+    """Whether a plain line contains nothing but the step."""
     of_epoch: bool = False
     """Whether the line names the epoch before the step. The step then begins again with each epoch, or may do
     so."""
@@ -156,7 +165,7 @@ def wording_in(line: str, lower: str) -> Wording | None:
     """Returns the step that a line names; None if it names none. `lower` is the line in lower case.
 
     >>> wording_in("Step 12/100", "step 12/100")
-    Wording(step=12, total=100, plain=True, of_epoch=False, of_run=False)
+    Wording(step=12, total=100, plain=True, bare=True, of_epoch=False, of_run=False)
     >>> wording_in("[Step 2/5] Downloading", "[step 2/5] downloading").plain
     False
     """
@@ -212,10 +221,14 @@ def _wording(line: str, lower: str, rank: int, begin: int, end: int, digits: str
     total = count_of(found["total"]) if found is not None else None
     of_epoch = rank > 0 and "epoch" in lower and _EPOCH.search(lower, 0, begin) is not None
     may_be_plain = rank < _MANY_RANK and not is_setup
-    is_plain = may_be_plain and (_gives_figure(lower, end) or _says_no_more(line, lower, end))
+    has_figure = _gives_figure(lower, end)
+    is_bare = may_be_plain and not has_figure and _says_no_more(line, lower, end)
+    if is_bare and (_HEADING.match(lower) is not None or (total is not None and total < _BARE_TOTAL_MIN)):
+        return None
+    is_plain = may_be_plain and (has_figure or is_bare)
     if rank == _RANKS["batch"] and not (of_epoch and is_plain):
         return None
-    return Wording(count_of(digits), total, is_plain, of_epoch, of_run=rank == 0)
+    return Wording(count_of(digits), total, is_plain, is_bare, of_epoch, of_run=rank == 0)
 
 
 def _gives_figure(lower: str, end: int) -> bool:
@@ -284,7 +297,7 @@ def _only_told(lower: str, at: int) -> bool:
 def _may_be_told(head: str) -> bool:
     """Whether the head of a line, without its digits, contains any of the words that `_only_told` searches
     for."""
-    asked_for = (*_NOT_OF_TRAINING, *_TOLD_BEFORE, "warm", "val", "test")
+    asked_for = (*_NOT_OF_TRAINING, *_TOLD_BEFORE, *_EVALUATION_IN_CHINESE, "warm", "val", "test")
     return not _NOT_AFTER.isdisjoint(_PART.findall(head)) or any(word in head for word in asked_for)
 
 
@@ -293,11 +306,15 @@ def is_other_work(head: str) -> bool:
     the line in lower case."""
     if ("val" in head or "test" in head) and _EVALUATION.search(head) is not None:
         return True
+    if not head.isascii() and any(word in head for word in _EVALUATION_IN_CHINESE):
+        return True
     return not _TOLD_BEFORE.isdisjoint(head.translate(_AROUND_WORD).split())
 
 
 def is_of_training(name: str) -> bool:
     """Whether no word of a name, in lower case, is about an evaluation, a preparation or similar work."""
+    if any(word in name for word in _EVALUATION_IN_CHINESE):
+        return False
     return not any(word.startswith(_NOT_OF_TRAINING) for word in _WORD.findall(name))
 
 

@@ -103,7 +103,7 @@ _NEWLINE_OF_RSYSLOG = "#012"
 _REPEATED = re.compile(r"message repeated [0-9]{1,9} times: \[ ?(?=.*\]$)")
 _PIECES_MAX = 8
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
-_GOES_ON = ("NVRM: The NVIDIA GPU ", "NVRM: API mismatch: ")
+_GOES_ON = ("NVRM: The NVIDIA GPU ", "NVRM: API mismatch: ", "NVRM: This PCI I/O region assigned ")
 """Beginnings of records that the driver prints with newlines in them."""
 _GOES_ON_WITH = "NVRM: "
 _IS_NEWS = ("NVRM: Xid ", "NVRM: GPU ", *_GOES_ON)

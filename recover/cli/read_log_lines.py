@@ -66,10 +66,12 @@ def _dated(data: bytes) -> tuple[datetime, bytes] | None:
 def _pieces(text: str, at: datetime) -> Iterator[str]:
     """Yields a long line in parts, as the container runtime hands it on."""
     joiner = Joiner(_PIECE_CHARS)
-    while len(text) > _PIECE_CHARS:
-        head, text = text[:_PIECE_CHARS], text[_PIECE_CHARS:]
-        piece = joiner.add(CriLine(at=at, stream="stdout", partial=True, text=head))
+    begin = 0
+    while len(text) - begin > _PIECE_CHARS:
+        part = text[begin : begin + _PIECE_CHARS]
+        begin += _PIECE_CHARS
+        piece = joiner.add(CriLine(at=at, stream="stdout", partial=True, text=part))
         if piece is not None:
             yield piece
-    last = joiner.add(CriLine(at=at, stream="stdout", partial=False, text=text))
+    last = joiner.add(CriLine(at=at, stream="stdout", partial=False, text=text[begin:]))
     yield last if last is not None else ""

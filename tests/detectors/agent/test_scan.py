@@ -157,6 +157,14 @@ def test_what_is_no_kernel_log_gives_no_answer(tmp_path: Path, data: bytes) -> N
     assert run(["scan", "--replay", str(file)]) == 3
 
 
+def test_lines_of_drivers_that_are_not_read_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scan(tmp_path, "[    0.000000] Linux version 6.8.0", f"12:{XID_79}", f"host kern.err kernel: {XID_79}")
+
+    assert "kmsg: 3 records; 2 lines were not read" in capsys.readouterr().out
+
+
 def test_a_log_without_times_tells_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`journalctl -o cat` prints a log without times."""
     scan(tmp_path, XID_79.removeprefix("[ 5000.1] "))

@@ -85,6 +85,17 @@ def test_a_program_that_ends_without_a_traceback_has_an_error_with_its_text(line
         ("RuntimeError: NPU function error: SUSPECT REMOTE ERROR, error code is 507057", "log-ascend"),
         ("huggingface_hub.errors.LocalEntryNotFoundError: An error happened", "log-download"),
         ("exits with return code = -9", "log-rank-killed"),
+        ("ERROR:composer.cli.launcher:Rank 2 crashed with exit code -7.", "log-rank-killed"),
+        ("ERROR:composer.cli.launcher:Global rank 0 (PID 77) exited with code -11", "log-rank-killed"),
+        # NVIDIA/nccl-tests issue 206, openucx/ucx issue 8229
+        (
+            "misc/ibvwrap.cc:278 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+            "log-locked-memory",
+        ),
+        (
+            "ib_iface.c:920  UCX  ERROR ibv_create_cq(cqe=4096) failed: Cannot allocate memory",
+            "log-locked-memory",
+        ),
         ("h:1:2 [1] init.cc:80 NCCL WARN Duplicate GPU detected : rank 1 and rank 0", "log-nccl-setup"),
         ("RuntimeError: cuda runtime error (2) : out of memory at /pytorch/THCStorage.cu:58", "log-cuda-oom"),
         ("InternalError: Failed copying from CPU to GPU: Dst tensor is not initialized.", "log-cuda-oom"),
@@ -279,3 +290,17 @@ def test_memory_that_hami_refuses_blames_the_program_only_if_the_program_fails()
         == "log-cuda-oom"
     )
     assert code([refused, "ncclRemoteError: remote process exited"]) == "log-nccl-remote"
+
+
+# github.com/NVIDIA/nccl issue 1485, github.com/NVIDIA/Fuser issue 2497; TensorFlow on a machine without a driver
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[32707] include/alloc.h:243 NCCL WARN Cuda failure 'driver shutting down'",
+        "terminating watchdog. (Watchdog caught exception: CUDA error: driver shutting down",
+        "cuda_platform.cc:51] failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: UNKNOWN ERROR (303)",
+    ],
+)
+def test_what_cuda_says_of_a_program_that_ends_or_needs_no_device_is_no_error(line: str) -> None:
+    assert first([line]).error is None
+    assert code([line, *OWN]) == code(OWN)

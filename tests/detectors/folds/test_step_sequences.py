@@ -107,6 +107,20 @@ Validation loss decreased (inf --> 0.128535).  Saving model ...
 """,
         (3000, 3030, False),
     ),
+    "a text that a language model writes between the steps": (
+        """
+**Step 1:** The student begins with 50 dollars.
+Step 1:
+Step 2:
+[step 10] avg_loss=0.31 lr=1e-5
+Step 1
+Step 2
+[step 20] avg_loss=0.30 lr=1e-5
+### Step 1
+### Step 2
+""",
+        (10, 20, False),
+    ),
     "micro batches between the steps": (
         """
 micro step 48/400 loss 0.3
@@ -158,6 +172,35 @@ Test Epoch: [3][3/100] Loss 0.3
 Test Epoch: [3][4/100] Loss 0.3
 [Eval] Epoch 3, Step 5/100, loss: 0.3
 [Eval] Epoch 3, Step 6/100, loss: 0.3
+""",
+    "an evaluation that prints as the training does": """
+Val Epoch: [1][1/37]	Time 0.512 (0.903)	Loss 2.3 (2.3)
+Val Epoch: [1][2/37]	Time 0.512 (0.903)	Loss 2.3 (2.3)
+Test Epoch: [3]  [ 10/50]  eta: 0:01:00  loss: 0.5
+Test Epoch: [3]  [ 20/50]  eta: 0:01:00  loss: 0.5
+Val [1/10][5/50] loss: 0.30
+Val [1/10][6/50] loss: 0.30
+验证中:  10%|█         | 10/100 [00:10<01:15,  1.17it/s, loss=0.31]
+验证中:  11%|█         | 11/100 [00:10<01:15,  1.17it/s, loss=0.31]
+""",
+    "a text that a language model writes": """
+**Step 1:**
+**Step 2:**
+### Step 1
+### Step 2
+[rank0]: Step 1:
+[rank0]: Step 2:
+""",
+    "a script": """
+[Step 1/4]
+[Step 2/4]
+[Step 3/4]
+""",
+    "checkpoints that are deleted": """
+02:17:45.132 [I] Deleted step 1000.
+02:27:45.132 [I] Deleted step 2000.
+02:37:45.132 [I] Deleted step 3000.
+02:47:45.132 [I] Deleted step 4000.
 """,
     "rates that are called a step's": """
 fps step: 100000 fps step and policy inference: 80000 fps total: 60000

@@ -21,8 +21,8 @@ def read(text: str) -> Draft | None:
     return RULES.read(KernelLine(sequence=1, at=NOW, text=text), HostFacts())
 
 
-def bank(status: int) -> Draft | None:
-    return read(f"mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 7: {status:016x}")
+def bank(status: int, words: str = "Machine Check Exception: 5") -> Draft | None:
+    return read(f"mce: [Hardware Error]: CPU 3: {words} Bank 7: {status:016x}")
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,8 @@ def bank(status: int) -> Draft | None:
     [
         ("Machine Check Exception: 5 Bank 5: be00000000800400", "mce-uncorrected", Severity.FATAL),
         ("Machine Check: 0 Bank 5: 8c00004000010090", "mce-corrected", Severity.INFO),
+        ("Machine Check: 0 Bank 5: bea0000000000108", "mce-before", Severity.SUSPECT),
+        ("Machine Check: 0 Bank 0: b200000000070005", "mce-before", Severity.SUSPECT),
         ("Machine Check Exception: 0 Bank 5: 8c00004000010090", "mce-corrected", Severity.INFO),
     ],
 )
@@ -60,6 +62,14 @@ def test_the_bits_decide(status: int, severity: Severity) -> None:
     assert draft.severity is severity
 
 
+@pytest.mark.parametrize("status", [VALID | UNCORRECTED | ENABLED | bit for bit in (CORRUPT, REQUIRED)])
+def test_an_error_without_an_exception_has_ended_the_previous_boot(status: int) -> None:
+    draft = bank(status, "Machine Check: 0")
+
+    assert draft is not None
+    assert (draft.code, draft.severity) == ("mce-before", Severity.SUSPECT)
+
+
 @given(st.integers(0, (1 << 63) - 1))
 def test_a_register_that_is_not_valid_says_nothing(status: int) -> None:
     assert bank(status) is None
@@ -75,8 +85,10 @@ AMD = "[Hardware Error]: CPU:21 (19:1:1) MC1_STATUS[-|UE|MiscV|-|-|-|-|-|-|-]: 0
         (VALID | ENABLED | 1 << 44, Severity.SUSPECT),
         (VALID | UNCORRECTED | ENABLED, Severity.SUSPECT),
         (VALID | UNCORRECTED | ENABLED | REQUIRED, Severity.FATAL),
+        (VALID | UNCORRECTED | ENABLED | CORRUPT, Severity.SUSPECT),
+        (0x8700900800000000, Severity.INFO),
     ],
-    ids=["corrected", "deferred", "not used", "used"],
+    ids=["corrected", "deferred", "not used", "used", "before", "contradictory"],
 )
 def test_what_the_decoder_of_amd_prints_is_read_by_the_same_bits(status: int, severity: Severity) -> None:
     draft = read(AMD.format(status))

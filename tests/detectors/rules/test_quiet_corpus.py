@@ -43,7 +43,7 @@ def test_a_healthy_log_makes_no_finding_above_a_note(path: Path) -> None:
     [
         (
             "mce: [Hardware Error]: CPU 0: Machine Check: 0 Bank 7: ee2000000040110a",
-            "mce: [Hardware Error]: CPU 0: Machine Check: 0 Bank 7: fe2000000040110a",
+            "mce: [Hardware Error]: CPU 0: Machine Check Exception: 5 Bank 7: fe2000000040110a",
             Severity.FATAL,
         ),
         (
