@@ -191,8 +191,8 @@ def _stops(scenario: Scenario, stage: Stage, recoveries: list[Recovery]) -> Chec
     cleaned = max(0, writes - 2 * attempts)
     return Check(
         2 * attempts <= writes <= 2 * attempts + len(recoveries),
-        f"{writes} writes to the job: {attempts} stops, {attempts} starts, and {cleaned} after a recovery to "
-        f"remove Rekindle's node affinity and annotation (expected: at most one after each recovery)",
+        f"{writes} writes to the job: {attempts} stops, {attempts} starts and {cleaned} clean-ups, which "
+        f"remove Rekindle's node affinity and annotation (expected: at most one clean-up for each recovery)",
     )
 
 

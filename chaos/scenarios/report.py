@@ -79,7 +79,7 @@ def _costs(recoveries: tuple[Recovery, ...]) -> dict[str, list[str]]:
         "checkpoints not used": [shown(len(s.checkpoint.rejected) if s.checkpoint else 0) for s in states],
         "first new step": [shown(s.resumed_step) for s in states],
         "steps made twice": [shown(s.lost_steps) for s in states],
-        "GPU-seconds lost, with these steps": [shown(s.lost_gpu_s) for s in states],
+        "GPU-seconds lost in all": [shown(s.lost_gpu_s) for s in states],
     }
 
 

@@ -176,7 +176,7 @@ def looked_at(world: World, node: str) -> str:
             "Rekindle does not know which kinds of faults it reads"
         )
     unread = [words for family, words in FAMILIES.items() if family not in read]
-    without = f". The agent cannot see faults of {', '.join(unread)}" if unread else ""
+    without = f". On this node the agent has no source for faults of {', '.join(unread)}" if unread else ""
     return f"the agent has seen no {fault} of the node{without}"
 
 

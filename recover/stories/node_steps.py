@@ -103,14 +103,14 @@ def acted_on_again(incident: Incident, node: str) -> str:
         e.origin is Origin.KERNEL for e in incident.status.evidence if e.node == node
     )
     acts = (
-        f"the kernel log of {node} shows {codes} again (up to ten minutes later, if the line comes within "
-        "seconds of the line before)"
+        f"Rekindle acts if the kernel log of {node} shows {codes} again: at once, or after up to ten minutes "
+        "if two such lines come within seconds of each other."
         if is_a_line
-        else "the fault occurs again or continues, as an agent reports within ten minutes"
+        else "Rekindle acts if the fault occurs again or continues, as an agent reports within ten minutes."
     )
     return (
         f"Rekindle saw {what} at {incident.spec.detected_at:%Y-%m-%d %H:%M:%S} UTC, and does not act on this "
-        f"evidence. Rekindle acts if {acts}."
+        f"evidence. {acts}"
     )
 
 

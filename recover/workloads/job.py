@@ -282,8 +282,8 @@ def _retries(job: WrittenJob, gang: Gang, recreate: str) -> Iterator[Hazard]:
             field="spec.backoffLimit",
             value=str(job.backoff_limit),
             means="after each failed pod the Job waits longer before it creates new pods (10 s, 20 s, "
-            "... 10 min), and when the limit is exceeded, the Job fails permanently. With the annotation "
-            "Rekindle then creates the Job again",
+            "... 10 min), and when the limit is exceeded, the Job fails permanently. Rekindle creates such a "
+            "Job again only if the job has the annotation that the fix names",
             fix=recreate,
         )
 

@@ -92,7 +92,7 @@ async def _raised(programs: Programs, plane: ControlPlane, *, training: bool) ->
             binaries,
             plane,
             f"install rekindle charts/rekindle -n {SYSTEM} --create-namespace "
-            f"--set image.registry={REGISTRY} --wait --timeout 180s",
+            f"--set image.registry={REGISTRY} --set settings.agent.nvml.enabled=false --wait --timeout 180s",
         )
         await _until("NodeHealths of all GPU nodes", lambda: _reporting(api))
         await _namespace_with_volume(api)
