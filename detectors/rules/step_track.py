@@ -250,7 +250,8 @@ def _is_vague(track: Track) -> bool:
 
 def _led(steps: Steps, before: Track | None, track: Track) -> Steps:
     """Decides which track leads now. The leading track gives way to a track that says more (`order`), or to a
-    track that rises while the leading one does not."""
+    track that rises while the leading one does not. The latter must say more than a number: a language model
+    prints numbered steps, too."""
     if not track.believed:
         return steps
     if track.name == steps.leading and not steps.silent_rises:
@@ -261,7 +262,7 @@ def _led(steps: Steps, before: Track | None, track: Track) -> Steps:
     rose = before is None or before.at != track.at or before.last != track.last
     if track.name == lead.name:
         return msgspec.structs.replace(steps, silent_rises=0) if rose else steps
-    silent = steps.silent_rises + rose
+    silent = steps.silent_rises + (rose and track.name != BARE)
     if track.order < lead.order or silent >= _SILENT_RISES:
         return msgspec.structs.replace(steps, leading=track.name, silent_rises=0)
     return msgspec.structs.replace(steps, silent_rises=silent)

@@ -306,14 +306,19 @@ def is_other_work(head: str) -> bool:
     the line in lower case."""
     if ("val" in head or "test" in head) and _EVALUATION.search(head) is not None:
         return True
-    if not head.isascii() and any(word in head for word in _EVALUATION_IN_CHINESE):
+    if not head.isascii() and _evaluates_in_chinese(head):
         return True
     return not _TOLD_BEFORE.isdisjoint(head.translate(_AROUND_WORD).split())
 
 
+def _evaluates_in_chinese(text: str) -> bool:
+    """`推理模型训练` is the training of a model that reasons."""
+    return "训练" not in text and any(word in text for word in _EVALUATION_IN_CHINESE)
+
+
 def is_of_training(name: str) -> bool:
     """Whether no word of a name, in lower case, is about an evaluation, a preparation or similar work."""
-    if any(word in name for word in _EVALUATION_IN_CHINESE):
+    if _evaluates_in_chinese(name):
         return False
     return not any(word.startswith(_NOT_OF_TRAINING) for word in _WORD.findall(name))
 

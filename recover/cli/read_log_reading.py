@@ -217,6 +217,7 @@ class _Reader:
         lead, errors = steps.lead, self._fold.errors
         believed = {track.name for track in steps.tracks if track.believed}
         strong = {track.name for track in steps.tracks if track.strong}
+        rivals = [track.name for track in steps.rivals]
         error = errors.error
         answer = LogAnswer(
             lines=self._last.number if self._last is not None else 0,
@@ -224,6 +225,7 @@ class _Reader:
                 Marked(line=one.line, step=one.step)
                 for one in self._named
                 if (one.strong or one.name in strong | believed)
+                and one.name not in rivals
                 and not (lead is not None and one.name == lead.name and one.at < lead.first_at)
             ],
             armed_at_line=self._armed_at,
@@ -242,7 +244,7 @@ class _Reader:
             answer=answer,
             source=lead.name if lead is not None else "",
             of_epoch=lead.of_epoch if lead is not None else False,
-            rivals=[track.name for track in steps.rivals],
+            rivals=rivals,
             unproven=[t.name for t in steps.tracks if not t.believed and t not in weak_bars],
             bars=[int(track.name.removeprefix("bar of ")) for track in weak_bars],
             saved=self._fold.saves.last is not None,

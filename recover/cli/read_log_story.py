@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from detectors.catalog.log_errors import Implies, packaged_log_errors
 from detectors.catalog.steps import packaged_steps
-from detectors.rules.step_lines import LOSS_BAR, PLAIN, PLAIN_OF_EPOCH, PLAIN_OF_RUN, TEMPLATE
+from detectors.rules.step_lines import BARE, LOSS_BAR, PLAIN, PLAIN_OF_EPOCH, PLAIN_OF_RUN, TEMPLATE
 from detectors.text.printing import printable
 from recover.cli.read_log_reading import KnownIssue, Reading
 from recover.policy.settings import Timing
@@ -18,7 +18,8 @@ __all__ = ["told"]
 _CHARS_MAX = 120
 _NAMES = {
     TEMPLATE: "lines that fit the job's own template",
-    PLAIN: "lines such as 'step 12'",
+    PLAIN: "lines such as 'step 12 loss 0.3'",
+    BARE: "lines such as 'step 12'",
     PLAIN_OF_RUN: "lines such as 'global step 12'",
     PLAIN_OF_EPOCH: "lines with an epoch and a step",
     LOSS_BAR: "a progress bar that shows a loss",
@@ -54,10 +55,11 @@ def _steps(reading: Reading) -> Iterator[str]:
         yield from _unread(reading)
         return
     begin, end = steps[0], steps[-1]
+    lines = counted(len({one.line for one in steps}), "line")
     pace = f", {duration(reading.answer.median_step_s)} each" if reading.answer.median_step_s else ""
     yield (
-        f"Steps: read from {counted(len(steps), 'line')} of {reading.answer.lines}, step {begin.step} in "
-        f"line {begin.line} to step {end.step} in line {end.line}{pace}."
+        f"Steps: read from {lines} of {reading.answer.lines}, step {begin.step} in line {begin.line} to step "
+        f"{end.step} in line {end.line}{pace}."
     )
     yield f"  Rekindle reads the step from {_called(reading.source)}."
     yield f"  From line {reading.answer.armed_at_line} on, Rekindle can notice a hang."

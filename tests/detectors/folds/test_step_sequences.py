@@ -115,9 +115,19 @@ Step 2:
 [step 10] avg_loss=0.31 lr=1e-5
 Step 1
 Step 2
+Step 3
+Step 4
+Step 5
+Step 6
 [step 20] avg_loss=0.30 lr=1e-5
 ### Step 1
 ### Step 2
+Step 1
+Step 2
+Step 3
+Step 4
+Step 5
+Step 6
 """,
         (10, 20, False),
     ),

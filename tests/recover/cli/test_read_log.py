@@ -197,6 +197,15 @@ def test_two_numbers_that_rise_are_both_told(tmp_path: Path, capsys: pytest.Capt
     assert lead != rival
 
 
+def test_numbered_steps_in_a_text_that_the_model_writes_are_not_the_trainings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = ["Step 1", "Step 2", "Step 3"]
+
+    assert run([str(log(tmp_path, "step 10 loss 0.3", *text, "step 20 loss 0.3", *text))]) == 0
+    assert "Steps: read from 2 lines of 8, step 10 in line 1 to step 20 in line 5" in capsys.readouterr().out
+
+
 def test_a_known_issue_is_named_with_its_first_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
