@@ -31,7 +31,7 @@ __all__ = [
 
 FAMILIES: dict[Family, str] = {
     Family.GPU_XID: "GPUs (Xid)",
-    Family.GPU_HEALTH: "GPUs that only NVML reports",
+    Family.GPU_HEALTH: "GPUs (NVML)",
     Family.GPU_DRIVER: "the GPU driver",
     Family.NVSWITCH_SXID: "NVSwitches (SXid)",
     Family.NETWORK: "network adapters",
@@ -176,7 +176,7 @@ def looked_at(world: World, node: str) -> str:
             "Rekindle does not know which kinds of faults it reads"
         )
     unread = [words for family, words in FAMILIES.items() if family not in read]
-    without = f". On this node the agent has no source for faults of {', '.join(unread)}" if unread else ""
+    without = f", but reads no source that would show faults of {', '.join(unread)}" if unread else ""
     return f"the agent has seen no {fault} of the node{without}"
 
 

@@ -103,8 +103,9 @@ def acted_on_again(incident: Incident, node: str) -> str:
         e.origin is Origin.KERNEL for e in incident.status.evidence if e.node == node
     )
     acts = (
-        f"Rekindle acts if the kernel log of {node} shows {codes} again: at once, or after up to ten minutes "
-        "if two such lines come within seconds of each other."
+        f"Rekindle acts if the kernel log of {node} shows {codes} again. If the new line comes within ten "
+        "seconds of the last one, the agent takes it for a repetition, and may report it only ten minutes "
+        "later."
         if is_a_line
         else "Rekindle acts if the fault occurs again or continues, as an agent reports within ten minutes."
     )
