@@ -59,9 +59,9 @@ class Chain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     repeat_s: PositiveSeconds = 2.0
     """If a hardware fault of severity `pending` or `fatal` occurs again on the same subject after a pause of
     at least this time, the agent begins a new finding. After a shorter pause the agent raises the `count` of
-    the finding. Each further finding of the same fault doubles the pause, up to 10 s. For all other faults
-    the pause is 60 s. If `repeat_s` is longer than 10 s, it takes the place of the 10 s; if it is longer than
-    60 s, also of the 60 s."""
+    the finding. Each further finding of the same fault doubles this minimum, up to 10 s. For all other faults
+    the minimum is 60 s. If `repeat_s` is longer than 10 s, it takes the place of the 10 s; if it is longer
+    than 60 s, also of the 60 s."""
     consequence_s: PositiveSeconds = 10.0
     """Time within which the agent treats further codes on the same device as consequences of the first code
     (the Xids 48, 171, 63 and 154 appear within seconds)."""

@@ -200,8 +200,8 @@ def _judged(ctx: Context, progress: PodProgress) -> tuple[str, str]:
         return Reason.RESUMED_FROM_SCRATCH, f"{lost}: the job loaded no checkpoint and began from scratch"
     return (
         Reason.RESUMED_OLDER,
-        f"{lost}. No checkpoint was verified, so Rekindle does not know whether a newer checkpoint existed "
-        "than the checkpoint that the job loaded",
+        f"{lost}. No checkpoint was verified, so Rekindle does not know whether the job loaded its newest "
+        "complete checkpoint",
     )
 
 

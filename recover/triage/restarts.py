@@ -233,8 +233,8 @@ def _later(grounds: Grounds, affected: AffectedGang) -> str:
     if saves_on_sigterm(affected.gang.annotations):
         return f"{at}, because {grounds.off} was degraded before the job came there, and {unseen}"
     return (
-        f"{at}, because {unseen}. Rekindle moves a job with the annotation {CHECKPOINT_ON_SIGTERM}: "
-        "true at once, and the job saves a checkpoint when it is stopped"
+        f"{at}, because {unseen}. With the annotation {CHECKPOINT_ON_SIGTERM}: true on the job, Rekindle "
+        "would move the job at once, and the job would save a checkpoint when it is stopped"
     )
 
 

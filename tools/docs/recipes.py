@@ -100,9 +100,9 @@ edit a recipe so that Rekindle cannot use it any more, Rekindle does not use the
 
 Rekindle tries all recipes once for each restart of a job, before the job starts again. If a fault of a node
 explains the failure, or if somebody other than the job ended a pod, the logs and exit codes are no evidence:
-then no `log` and no `exitCode` is true, and `signal` is true only for codes of findings. If the job made
-training steps for more than a minute after the line of an issue, the issue does not keep the job from
-training: a recipe with `hold` then only gives its advice.
+then no `log` and no `exitCode` is true, and `signal` is true only for codes of findings. If the job
+made training steps for more than a minute after the line that `log` found, the issue does not keep the job
+from training: a recipe whose action is `hold` then only gives its advice.
 
 ## Templates
 
