@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import io
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TextIO
@@ -101,7 +101,7 @@ def _of_file(path: str, settings: AgentSettings) -> _Report:
     """Returns the report of a log from any machine. The devices of that node are not known, so all addresses
     count. Raises OSError, or _NoKernelLogError."""
     lines, count, is_known = [], 0, False
-    foreign: list[str] = []
+    unread, first_unread = 0, ""
     catalogues = Catalogues.load(settings.catalogue)
     rules = KernelRules(catalogues.user)
     with _opened(path) as file:
@@ -114,25 +114,25 @@ def _of_file(path: str, settings: AgentSettings) -> _Report:
             if is_wanted:
                 lines.append(line)
             elif not has_form and any(mark in line.text for mark in _MARKS):
-                foreign.append(line.text)
+                unread, first_unread = unread + 1, first_unread or line.text
     if not is_known:
         raise _NoKernelLogError(
             f"none of its {count} lines looks like one of a kernel log: expected what dmesg, journalctl -k "
             "or /dev/kmsg have printed" + "".join(f"; a bad row: {one}" for one in catalogues.problems)
         )
-    state = SourceState(Source.KMSG, CoverageState.COVERED, _not_understood(foreign), records=count)
+    state = SourceState(Source.KMSG, CoverageState.COVERED, _not_read(unread, first_unread), records=count)
     return _report(lines, HostFacts(), settings, [state])
 
 
-def _not_understood(lines: Sequence[str]) -> str:
+def _not_read(count: int, first: str) -> str:
     """Returns what people must know about lines with a driver's message behind a beginning that no known
-    program prints; empty if there are none."""
-    if not lines:
+    program prints; empty if there are none. `first` is the first of these lines."""
+    if not count:
         return ""
-    those = "one line was" if len(lines) == 1 else f"{len(lines)} lines were"
+    those = "one line was" if count == 1 else f"{count} lines were"
     return (
         f"{those} not read, because dmesg, journalctl and /dev/kmsg print no line with that beginning: "
-        f"{lines[0][:_SHOWN_CHARS]!a}"
+        f"{first[:_SHOWN_CHARS]!a}"
     )
 
 

@@ -31,7 +31,7 @@ _HELP = {
     "Take control": {
         "pause": "Pause Rekindle for the whole cluster: it begins nothing new until the end of the pause.",
         "resume": "End a pause.",
-        "hold": "Put a hold on a node or a job: Rekindle leaves it as it is.",
+        "hold": "Put a hold on a node or a job: Rekindle does not change that node or job.",
         "release": "End a hold.",
         "undo": "Undo the actions of Rekindle for one incident.",
     },

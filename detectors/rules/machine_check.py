@@ -1,13 +1,13 @@
 """Reads machine checks: the errors in a bank of the processor's error registers. Pure.
 
-The kernel prints the first form, without `Exception` if it found the error in a bank without one: an error
-that ended the previous boot stays in its bank over a reset. If AMD's decoder is loaded, the kernel prints the
-second form instead:
+If AMD's decoder is loaded, the kernel prints the second form instead of the first:
 
     mce: [Hardware Error]: CPU 0: Machine Check Exception: 5 Bank 5: be00000000800400
     [Hardware Error]: CPU:21 (19:1:1) MC1_STATUS[-|UE|MiscV|-|-|TCC|-|-|-|-]: 0xbcb0000000000108
 
-The last number is the bank's status register.
+The number before `Bank` is the processor's status register, the last number the bank's. If the kernel finds
+an error without an exception, the first number is 0, and newer kernels leave out the word `Exception`: an
+error that ended the previous boot stays in its bank over a reset.
 Source: Intel SDM volume 3B, 15.3.2.2; AMD64 APM volume 2, 9.3.2; Linux, arch/x86/kernel/cpu/mce and
 drivers/edac/mce_amd.c.
 """
@@ -24,7 +24,7 @@ __all__ = ["RULE"]
 
 _HEAD = "mce: [Hardware Error]: CPU "
 _LINE = re.compile(
-    rf"{re.escape(_HEAD)}[0-9]{{1,5}}: Machine Check(?P<exception> Exception)?: [0-9a-fA-F]{{1,16}} "
+    rf"{re.escape(_HEAD)}[0-9]{{1,5}}: Machine Check(?: Exception)?: (?P<processor>[0-9a-fA-F]{{1,16}}) "
     r"Bank [0-9]{1,3}: (?P<status>[0-9a-fA-F]{16})\s*"
 )
 _AMD_HEAD = "[Hardware Error]: CPU:"
@@ -32,6 +32,8 @@ _AMD_LINE = re.compile(
     rf"{re.escape(_AMD_HEAD)}[0-9]{{1,5}} \([0-9a-f:]{{1,20}}\) MC[0-9]{{1,3}}_STATUS\[[^\]]{{0,80}}\]: "
     r"0x(?P<status>[0-9a-fA-F]{16})\s*"
 )
+_IN_EXCEPTION = 1 << 2
+"""Bit of the processor's status register (MCIP)."""
 _VALID = 1 << 63
 _UNCORRECTED = 1 << 61
 _ENABLED = 1 << 60
@@ -49,12 +51,12 @@ def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
     yet, for example one that a scrubber found, makes its node suspect. An error whose data was used, or that
     left the processor in an unknown state, is fatal if it came as an exception.
 
-    Without an exception the kernel found such an error after it had ended the previous boot: a running kernel
-    would have had an exception, and panics if the processor is in an unknown state. The machine works since
-    then, so its node is only suspect. A GPU that hangs the bus, or a driver's bug, leaves such errors behind,
-    too (`Machine Check: 0 Bank 5: bea0000000000108` on AMD).
+    Without an exception, the latter two have ended the previous boot: a running kernel would have had an
+    exception, and it panics if the processor is in an unknown state. The machine works since then, so its
+    node is only suspect. A GPU that hangs the bus, or a driver's bug, leaves such errors behind, too
+    (`Machine Check: 0 Bank 5: bea0000000000108` on AMD).
 
-    An error of this last kind is a note if it was not enabled: nobody was to be informed of it. Firmware
+    The latter two are notes if the error was not enabled: nobody was to be informed of it. Firmware
     leaves such errors behind, and healthy machines print them at each boot (`Machine Check: 0 Bank 7:
     ee2000000040110a`). Within an exception the kernel, too, grades them as no error (`Not enabled` in
     kernel/cpu/mce/severity.c).
@@ -68,7 +70,9 @@ def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
         return None
     code, severity = "mce-corrected", Severity.INFO
     if status & _UNCORRECTED:
-        is_before = bool(status & _CONTEXT_CORRUPT) if of_amd else not found["exception"]
+        is_before = (
+            bool(status & _CONTEXT_CORRUPT) if of_amd else not int(found["processor"], 16) & _IN_EXCEPTION
+        )
         code, severity = _uncorrected(status, is_before=is_before)
     elif of_amd and status & _DEFERRED and not status & _CONTEXT_CORRUPT:  # together they mean nothing
         code, severity = "mce-unused", Severity.SUSPECT

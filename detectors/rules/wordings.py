@@ -136,8 +136,9 @@ _SAYS_NOTHING = frozenset(
     | {"step", "steps", "iter", "iteration", "iterations", "global", "optimizer", "optimization", "of", "in"}
     | {"info", "debug", "rank", "main", "root", "stdout", "stderr", "default", "pid", "t", "z", "tensorflow"}
 )
-_HEADING = re.compile(r"\s*(?:[*#>-]{1,6}\s|\*{1,3}\w)|.*\d[ *\])]{0,8}:[ *]{0,8}$")
-"""A heading of text that a language model has generated: `### Step 1`, `**Step 2:**`, `Step 3:`."""
+_HEADING = re.compile(r"\s*(?:#{1,6}\s|[*>-]\s|\*{1,3}\w)|.*\d[ *\])]{0,8}:[ *]{0,8}$")
+"""A heading of text that a language model has generated: `### Step 1`, `**Step 2:**`, `Step 3:`. No such text
+knows a total: `Step 12/100:` and `--- Step 12 ---` are lines of trainings."""
 _BARE_TOTAL_MIN = 10
 """Least total of a line that contains nothing but the step: a script prints `[Step 1/4]`, too."""
 _MONITORED = re.compile(r"epoch \d+, (?:global )?step \d+: \S{1,200} (?:reached|was not in top) ")
@@ -223,7 +224,7 @@ def _wording(line: str, lower: str, rank: int, begin: int, end: int, digits: str
     may_be_plain = rank < _MANY_RANK and not is_setup
     has_figure = _gives_figure(lower, end)
     is_bare = may_be_plain and not has_figure and _says_no_more(line, lower, end)
-    if is_bare and (_HEADING.match(lower) is not None or (total is not None and total < _BARE_TOTAL_MIN)):
+    if is_bare and (_HEADING.match(lower) is not None if total is None else total < _BARE_TOTAL_MIN):
         return None
     is_plain = may_be_plain and (has_figure or is_bare)
     if rank == _RANKS["batch"] and not (of_epoch and is_plain):

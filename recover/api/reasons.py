@@ -128,7 +128,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "Put the label or annotation rekindle.dev/auto-recovery: enabled on the job or its namespace.",
     ),
     Reason.OBSERVE_MODE: Explanation(
-        "The mode is observe: Rekindle reports the action that it would take, and changes nothing.",
+        "Rekindle only observes this node or job: it reports the action that it would take, and changes "
+        "nothing.",
         "Raise each mode that is observe: the chart's value mode, the node's pool in modes.pools, the job's "
         "namespace in modes.namespaces, and the namespace's annotation rekindle.dev/mode. If "
         "rekindle.dev/auto-recovery is observe, the owner of the job can set it to enabled.",

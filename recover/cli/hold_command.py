@@ -64,8 +64,8 @@ def _hold(
 ) -> None:
     """Put a hold on a node or a job: Rekindle does not change the node or the job until the hold ends.
     Despite the hold of a node, Rekindle may restart jobs that run there. Without --for, only `rekindle
-    release` ends the hold. `rekindle why` shows the hold with its reason. A
-    second call changes the reason and the end."""
+    release` ends the hold. `rekindle why` shows the hold with its reason. A second call changes the reason
+    and the end."""
 
     async def work(writer: Writer) -> None:
         text, for_s, now = checked_reason(reason), duration_s(for_), datetime.now(UTC).replace(microsecond=0)

@@ -102,7 +102,7 @@ def nobody_is_blamed(loss: Loss) -> str:
             said = "a process failed, without the cause"
         case _:
             said = "another rank failed earlier, and no earlier failure is known"
-    return f"there is no culprit: the log says that {said}"
+    return f"there is no culprit, because the log says that {said}"
 
 
 def _failed_at(loss: Loss) -> datetime:

@@ -208,7 +208,7 @@ def _lost_ranks(
         severity=Severity.FATAL,
         detected_at=first.at,
         seen_at=first.at,
-        summary=f"{gang.ref}: {rank} was lost first ({exit_words(first.code)}){again}; {found.why}",
+        summary=f"{gang.ref} lost {rank} first ({exit_words(first.code)}){again}; {found.why}",
         blame=found.blame,
         settled=True,
         gang=gang,

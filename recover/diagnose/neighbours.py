@@ -59,7 +59,7 @@ def neighbours_fault(
     if not shown:
         return ""
     return (
-        f"there is no culprit: the kernel log of {node.name} shows {shown}, and other jobs share "
+        f"there is no culprit, because the kernel log of {node.name} shows {shown}, and other jobs share "
         "the GPUs of the node by MPS. With MPS, an exception of one program ends all programs on "
         "that GPU"
     )

@@ -70,7 +70,9 @@ def judged(world: World, first: Loss, now: datetime, *, covered: bool, beside: s
         return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, beside, error)
     why_not = "" if covered else why_not_covered(world, first.node, first.at, now)
     if why_not:
-        return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, f"there is no culprit: {why_not}", error, True, why_not)
+        return Verdict(
+            Fault.UNKNOWN, Blame.UNKNOWN, f"there is no culprit, because {why_not}", error, True, why_not
+        )
     return _by_its_log(world, first, failed, meaning, error)
 
 
@@ -86,7 +88,7 @@ def _by_its_log(world: World, first: Loss, failed: Failed, meaning: str, error: 
             return Verdict(Fault.RESOURCES, Blame.RESOURCES, why, error)
         case Failed.STORAGE | Failed.DEVICE:
             why = (
-                f"there is no culprit: the log says that the {failed} below the program failed "
+                f"there is no culprit, because the log says that the {failed} below the program failed "
                 f"({meaning}){shown}"
             )
             return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, why, error, stuck is None or stuck.nodes < 2)
@@ -94,7 +96,7 @@ def _by_its_log(world: World, first: Loss, failed: Failed, meaning: str, error: 
             why = f"the log does not give the cause, and {full}"
             return Verdict(Fault.RESOURCES, Blame.RESOURCES, why, error)
         case Failed.PROGRAM if stuck is not None and stuck.words:
-            why = f"there is no culprit: the log does not give the cause, and {stuck.words}"
+            why = f"there is no culprit, because the log does not give the cause, and {stuck.words}"
             return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, why, error, stuck.nodes < 2)
         case Failed.PROGRAM:
             return Verdict(Fault.APPLICATION, Blame.APPLICATION, looked_at(world, first.node), error)

@@ -131,6 +131,17 @@ Step 6
 """,
         (10, 20, False),
     ),
+    "headings of a training, with its figures below": (
+        """
+--- Step 12/100 ---
+  loss: 0.31
+--- Step 13/100 ---
+  loss: 0.30
+Step 14/100:
+  loss: 0.30
+""",
+        (12, 14, False),
+    ),
     "micro batches between the steps": (
         """
 micro step 48/400 loss 0.3

@@ -32,6 +32,8 @@ def bank(status: int, words: str = "Machine Check Exception: 5") -> Draft | None
         ("Machine Check: 0 Bank 5: 8c00004000010090", "mce-corrected", Severity.INFO),
         ("Machine Check: 0 Bank 5: bea0000000000108", "mce-before", Severity.SUSPECT),
         ("Machine Check: 0 Bank 0: b200000000070005", "mce-before", Severity.SUSPECT),
+        ("Machine Check Exception: 0 Bank 0: b200000000070005", "mce-before", Severity.SUSPECT),
+        ("Machine Check Exception: 4 Bank 0: b200000000070005", "mce-uncorrected", Severity.FATAL),
         ("Machine Check Exception: 0 Bank 5: 8c00004000010090", "mce-corrected", Severity.INFO),
     ],
 )
